@@ -36,6 +36,22 @@ def blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
+def check_sha256(path: Path, wanted: str) -> None:
+    """UserError when the file's checksum is not `wanted`, or when there is none to compare with."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while chunk := handle.read(1 << 20):
+            digest.update(chunk)
+    if not wanted:
+        raise UserError(f"there is no checksum to verify {path} by; give one: --sha256 {digest.hexdigest()}")
+    if digest.hexdigest() != wanted.lower():
+        raise UserError(
+            f"{path} is not the file that is expected: its sha256 is {digest.hexdigest()}, pinned is {wanted}. If it "
+            "is another packing of the same release, give its own checksum: --sha256 SUM (each file is verified "
+            "by itself all the same)"
+        )
+
+
 @dataclass(frozen=True)
 class AptSource:
     """Where Debian has the release's tarball."""
@@ -242,7 +258,9 @@ def parse_fields(body: str) -> tuple[dict[str, str], list[str]]:
     key = ""
     for line in paragraphs[0].strip("\n").splitlines():
         if line[:1] in (" ", "\t") and key:
-            fields[key] = f"{fields[key]} {line.strip()}".strip()
+            # As in DEP-3, a line with a lone point separates paragraphs.
+            more = "\n" if line.strip() == "." else f" {line.strip()}"
+            fields[key] = re.sub(r"\n ", "\n", (fields[key] + more).lstrip(" "))
             continue
         name, colon, value = line.partition(":")
         if not colon or name not in FIELDS:

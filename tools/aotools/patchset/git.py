@@ -46,6 +46,8 @@ _SETTINGS = (
     "i18n.logOutputEncoding=UTF-8",
 )
 
+_NETWORK = ("GIT_SSL", "GIT_SSH", "GIT_PROXY", "GIT_HTTP", "GIT_ASKPASS")
+
 
 def environment() -> dict[str, str]:
     """The process environment without any GIT_ variable of the user's, pointed at no configuration."""
@@ -77,12 +79,28 @@ def git(
 
     With `network` the user's own settings stay in force, because proxies and certificates live there.
     """
+    return _run(where, arguments, stdin, extra, network).stdout
+
+
+def git_messages(where: Path, *arguments: str) -> str:
+    """Like `git`, but returns what git says on its error output."""
+    return _run(where, arguments, None, None, False).stderr.decode(errors="replace")
+
+
+def _run(
+    where: Path,
+    arguments: Sequence[str],
+    stdin: bytes | None,
+    extra: dict[str, str] | None,
+    network: bool,
+) -> subprocess.CompletedProcess[bytes]:
     if shutil.which("git") is None:
         raise UserError("git is needed and was not found. On Debian and Ubuntu: apt-get install git")
     env = environment() | (extra or {})
     if network:
         for key in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"):
             del env[key]
+        env |= {key: value for key, value in os.environ.items() if key.startswith(_NETWORK)}
     settings: Sequence[str] = [part for setting in _SETTINGS for part in ("-c", setting)]
     done = subprocess.run(
         ["git", *settings, *arguments], cwd=where, env=env, input=stdin, capture_output=True
@@ -92,7 +110,7 @@ def git(
         if "No space left on device" in said:
             raise UserError(f"the disk of {where} is full: {said.splitlines()[-1]}")
         raise GitError(said)
-    return done.stdout
+    return done
 
 
 def text(where: Path, *arguments: str) -> str:

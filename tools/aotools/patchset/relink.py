@@ -45,6 +45,7 @@ MAGMA_PROTOTYPES = ROOT / "test/prototypes/magma"
 _ENTRY_SOURCE = Path(__file__).with_name("relink_entries.cpp")
 _ROUTES_SOURCE = Path(__file__).with_name("relink_routes.cpp")
 _EXPORT = "aten_linalg_patched_"
+_EXPORTED = {f"{_EXPORT}{name}" for name in ("report", "select", "install", "restore")}
 # What the default routes of lu_factor and lu_solve call: without these a wheel's MAGMA is of no use here.
 _MAGMA_NEEDED = re.compile(
     r"magma_init|magma_queue_\w+|magma_[sdcz]get(rf|rs)(_nopiv)?_(batched|gpu)|magmablas_[sdcz]trsm_batched"
@@ -262,7 +263,9 @@ def _link(link: Sequence[str], fresh: Path) -> None:
     variables = {**os.environ, "TMPDIR": str(fresh.parent), "LC_ALL": "C"}
     done = subprocess.run([*link, "-o", str(fresh)], capture_output=True, text=True, env=variables)
     if done.returncode != 0:
-        raise UserError(f"linking failed:\n{_shorten(done.stderr.strip())}\nThe command was:\n{shlex.join(link)}")
+        kept = fresh.parent.parent / "link/command.txt"
+        env.write_file(kept, shlex.join(link) + "\n")
+        raise UserError(f"linking failed (the command is in {kept}):\n{_shorten(done.stderr.strip())}")
 
 
 def verify(library: Path, wheel_: wheel.Wheel) -> facts.Elf:
