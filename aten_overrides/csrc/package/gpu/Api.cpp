@@ -1,0 +1,168 @@
+#include "Api.h"
+
+#include "Entries.h"
+#include "Observe.h"
+#include "Plan.h"
+
+#include <ATen/native/cuda/linalg/CUDASolverLanes.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace gpu = aten_overrides::gpu;
+
+namespace {
+
+int32_t answer(const std::string& failure, char* why, int32_t why_size) noexcept {
+  if (why != nullptr && why_size > 0) {
+    std::snprintf(why, static_cast<size_t>(why_size), "%s", failure.c_str());
+  }
+  return failure.empty() ? 0 : 1;
+}
+
+// Nothing may leave through the C interface.
+template <class Body>
+int32_t guarded(char* why, int32_t why_size, Body&& body) noexcept {
+  try {
+    return answer(body(), why, why_size);
+  } catch (const std::exception& error) {
+    return answer(error.what(), why, why_size);
+  } catch (...) {
+    return answer("an exception of unknown type", why, why_size);
+  }
+}
+
+} // namespace
+
+int32_t aten_overrides_gpu_api() noexcept {
+  return kAtenOverridesGpuApi;
+}
+
+int32_t aten_overrides_gpu_guard(const char* linalg, char* why, int32_t why_size) noexcept {
+  return guarded(why, why_size, [&] {
+    gpu::guard_entries(linalg);
+    return std::string();
+  });
+}
+
+int32_t aten_overrides_gpu_install(
+    const char* linalg,
+    uint32_t entries,
+    char* why,
+    int32_t why_size) noexcept {
+  return guarded(why, why_size, [&] { return gpu::install_entries(linalg, entries); });
+}
+
+uint32_t aten_overrides_gpu_restore() noexcept {
+  return gpu::restore_entries();
+}
+
+uint32_t aten_overrides_gpu_installed() noexcept {
+  return gpu::installed_entries();
+}
+
+aten_overrides_gpu_entry aten_overrides_gpu_entry_at(int32_t index) noexcept {
+  const auto view = gpu::entry_at(index);
+  return {view.name, view.current, view.saved, view.ours};
+}
+
+int32_t aten_overrides_gpu_configure(
+    const aten_overrides_gpu_settings* settings,
+    char* why,
+    int32_t why_size) noexcept {
+  return guarded(why, why_size, [&] {
+    namespace lanes = at::native::solver_lanes;
+    if (settings->stock < ATEN_OVERRIDES_GPU_STOCK_LIBRARY ||
+        settings->stock > ATEN_OVERRIDES_GPU_STOCK_KERNEL) {
+      return std::string("unknown kind of stock function");
+    }
+    auto limits = lanes::limits();
+    if (settings->lanes >= 0) {
+      limits.lanes = settings->lanes;
+    }
+    if (settings->memory_mib >= 0) {
+      limits.memory_mib = settings->memory_mib;
+    }
+    lanes::set_limits(limits);
+    gpu::set_strict(settings->strict != 0);
+    gpu::set_stock(static_cast<aten_overrides_gpu_stock>(settings->stock));
+    return std::string();
+  });
+}
+
+void aten_overrides_gpu_set_table(aten_overrides_gpu_chooser chooser, const void* table) noexcept {
+  gpu::set_table(chooser, table);
+}
+
+int32_t aten_overrides_gpu_lu_factor_route(
+    int32_t dtype,
+    int64_t batch,
+    int64_t m,
+    int64_t n,
+    int32_t pivot,
+    int32_t preference,
+    int32_t lanes,
+    int32_t capturing) noexcept {
+  if (dtype < 0 || dtype > static_cast<int32_t>(gpu::choice::Dtype::ComplexDouble) ||
+      preference < 0 || preference > static_cast<int32_t>(gpu::choice::Preference::Cublas)) {
+    return -1;
+  }
+  return static_cast<int32_t>(gpu::choose_lu_factor_route(
+      static_cast<gpu::choice::Dtype>(dtype),
+      {batch, m, n, pivot != 0},
+      static_cast<gpu::choice::Preference>(preference),
+      {lanes, true, capturing != 0}));
+}
+
+int32_t aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept {
+  if (op < 0 || op >= gpu::kOps || (route >= 0 && gpu::route_name(route) == nullptr)) {
+    return 1;
+  }
+  gpu::force_route(op, route);
+  return 0;
+}
+
+const char* aten_overrides_gpu_route_name(int32_t route) noexcept {
+  return gpu::route_name(route);
+}
+
+void aten_overrides_gpu_limits(int32_t* lanes, int64_t* memory_mib) noexcept {
+  const auto limits = at::native::solver_lanes::limits();
+  *lanes = limits.lanes;
+  *memory_mib = limits.memory_mib;
+}
+
+int32_t aten_overrides_gpu_created_lanes(int32_t device) noexcept {
+  return at::native::solver_lanes::created_lanes(static_cast<c10::DeviceIndex>(device));
+}
+
+int32_t aten_overrides_gpu_release_lanes(char* why, int32_t why_size) noexcept {
+  return guarded(why, why_size, [] {
+    at::native::solver_lanes::release_lanes();
+    return std::string();
+  });
+}
+
+uint64_t aten_overrides_gpu_count(int32_t op, int32_t route) noexcept {
+  return gpu::count(op, route);
+}
+
+void aten_overrides_gpu_set_log(aten_overrides_gpu_log log, int32_t level) noexcept {
+  gpu::set_log(log, level);
+}
+
+void aten_overrides_gpu_profile_start(int64_t capacity) noexcept {
+  gpu::profile_start(capacity);
+}
+
+void aten_overrides_gpu_profile_stop() noexcept {
+  gpu::profile_stop();
+}
+
+int64_t aten_overrides_gpu_profile_take(
+    aten_overrides_gpu_call* calls,
+    int64_t size,
+    int64_t* dropped) noexcept {
+  return gpu::profile_take(calls, size, dropped);
+}

@@ -1,0 +1,183 @@
+// LU factorization of a batch in place, by the route that the plan names.
+#define TORCH_ASSERT_ONLY_METHOD_OPERATORS
+
+#include "Cusolver.h"
+#include "Kernels.h"
+#include "Observe.h"
+#include "Pointers.h"
+
+#include <ATen/Context.h>
+#include <ATen/Dispatch.h>
+#include <ATen/cuda/CUDABlas.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/native/LinearAlgebraUtils.h>
+#include <ATen/native/cuda/linalg/CUDASolverLanes.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/nan_to_num.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace aten_overrides::gpu {
+namespace {
+
+using at::Tensor;
+namespace lanes = at::native::solver_lanes;
+
+constexpr int64_t kWorkspaceAlignment = 256;
+
+void lu_factor_batched_cublas(
+    const Tensor& input,
+    const Tensor& pivots,
+    const Tensor& infos,
+    bool compute_pivots) {
+  const int n = checked_int(input.size(-1), "n");
+  const int64_t batch = at::native::batchCount(input);
+  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(input.scalar_type(), "lu_factor_batched_cublas", [&] {
+    const Tensor pointers = matrix_pointers(input);
+    auto* matrices = reinterpret_cast<scalar_t**>(pointers.data_ptr());
+    auto* pivots_data = compute_pivots ? pivots.data_ptr<int>() : nullptr;
+    auto* infos_data = infos.data_ptr<int>();
+    for_each_chunk(batch, [&](int64_t start, int count) {
+      at::cuda::blas::getrfBatched<scalar_t>(
+          n,
+          matrices + start,
+          std::max(1, n),
+          compute_pivots ? pivots_data + start * n : nullptr,
+          infos_data + start,
+          count);
+    });
+  });
+}
+
+void lu_factor_cusolver(
+    const Tensor& input,
+    const Tensor& pivots,
+    const Tensor& infos,
+    bool compute_pivots,
+    int lane_count) {
+  const int m = checked_int(input.size(-2), "m");
+  const int n = checked_int(input.size(-1), "n");
+  const int lda = std::max(1, m);
+  const int64_t batch = at::native::batchCount(input);
+  const int64_t stride = at::native::matrixStride(input);
+  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(input.scalar_type(), "lu_factor_cusolver", [&] {
+    auto* data = input.data_ptr<scalar_t>();
+    auto* infos_data = infos.data_ptr<int>();
+    auto* pivots_data = compute_pivots ? pivots.data_ptr<int>() : nullptr;
+    const int64_t pivots_stride = compute_pivots ? pivots.size(-1) : 0;
+
+    // All matrices have one shape and the calls on a stream follow one another: a workspace per stream.
+    const int elements = cusolver::getrf_buffer_size(
+        at::cuda::getCurrentCUDASolverDnHandle(), m, n, data, lda);
+    const int64_t bytes = static_cast<int64_t>(sizeof(scalar_t)) * elements;
+    const int64_t lane_bytes =
+        (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+    const auto workspace = at::cuda::getCUDADeviceAllocator()->allocate(lane_bytes * lane_count);
+    auto* const base = static_cast<char*>(workspace.get());
+
+    lanes::for_each_on_lanes(batch, lane_count, [&](const lanes::Lane& lane, int64_t item) {
+      cusolver::getrf(
+          lane.handle,
+          m,
+          n,
+          data + item * stride,
+          lda,
+          reinterpret_cast<scalar_t*>(base + lane_bytes * lane.index),
+          compute_pivots ? pivots_data + item * pivots_stride : nullptr,
+          infos_data + item);
+    });
+  });
+  if (!compute_pivots) {
+    // Without row exchanges cuSOLVER writes NaN where the other routines write 0 (upstream 53879).
+    if (input.is_complex()) {
+      input.copy_(at::where(input.eq(input), input, at::scalar_tensor(0., input.options())));
+    } else {
+      constexpr double infinity = std::numeric_limits<double>::infinity();
+      at::nan_to_num_(const_cast<Tensor&>(input), 0, infinity, -infinity);
+    }
+  }
+}
+
+// The wheel's function gives a batched routine the whole batch, and those take at most 65535 matrices.
+void lu_factor_stock(
+    const Tensor& input,
+    const Tensor& pivots,
+    const Tensor& infos,
+    bool compute_pivots,
+    bool in_chunks) {
+  const auto stock = stock_lu_factor();
+  if (!in_chunks) {
+    stock(input, pivots, infos, compute_pivots);
+    return;
+  }
+  const Tensor inputs = input.flatten(0, -3);
+  const Tensor all_pivots = pivots.flatten(0, -2);
+  const Tensor all_infos = infos.flatten();
+  for_each_chunk(at::native::batchCount(input), [&](int64_t start, int count) {
+    stock(
+        inputs.narrow(0, start, count),
+        all_pivots.narrow(0, start, count),
+        all_infos.narrow(0, start, count),
+        compute_pivots);
+  });
+}
+
+} // namespace
+
+void lu_factor_kernel(
+    const Tensor& input,
+    const Tensor& pivots,
+    const Tensor& infos,
+    bool compute_pivots) {
+  const choice::Problem problem{
+      at::native::batchCount(input), input.size(-2), input.size(-1), compute_pivots};
+  choice::Dtype dtype{};
+  if (!choice_dtype(input.scalar_type(), dtype) || input.numel() == 0) {
+    stock_lu_factor()(input, pivots, infos, compute_pivots);
+    return;
+  }
+  const auto preference = choice_preference(at::globalContext().linalgPreferredBackend());
+  const Plan plan = plan_lu_factor(dtype, problem, preference);
+  const Observed observed(
+      {problem.batch,
+       problem.m,
+       problem.n,
+       0,
+       -1,
+       plan.reason,
+       static_cast<int32_t>(choice::Op::LuFactor),
+       static_cast<int32_t>(dtype),
+       static_cast<int32_t>(preference),
+       static_cast<int32_t>(plan.route),
+       static_cast<int32_t>(plan.wanted),
+       plan.lanes,
+       compute_pivots ? 1 : 0,
+       plan.capturing});
+  switch (plan.route) {
+    case Route::BatchedCublas:
+      lu_factor_batched_cublas(input, pivots, infos, compute_pivots);
+      break;
+    case Route::Stock:
+      lu_factor_stock(
+          input,
+          pivots,
+          infos,
+          compute_pivots,
+          problem.batch > kBatchLimit && preference != choice::Preference::Magma);
+      return; // the pivots included
+    case Route::StreamedCusolver:
+      lu_factor_cusolver(input, pivots, infos, compute_pivots, plan.lanes);
+      break;
+    default:
+      lu_factor_cusolver(input, pivots, infos, compute_pivots, 1);
+  }
+  if (!compute_pivots) {
+    const int64_t k = std::min(problem.m, problem.n);
+    pivots.copy_(at::arange(1, k + 1, input.options().dtype(at::kInt)));
+  }
+}
+
+} // namespace aten_overrides::gpu

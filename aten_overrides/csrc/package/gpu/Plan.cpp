@@ -1,0 +1,270 @@
+#include "Plan.h"
+
+#include "../select/ChoiceApi.h"
+
+#include <ATen/native/cuda/linalg/CUDASolverLanes.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+
+#include <array>
+#include <atomic>
+
+namespace aten_overrides::gpu {
+namespace {
+
+using choice::Backend;
+using choice::Facts;
+using choice::Preference;
+using choice::Problem;
+
+struct Policy {
+  // Written in this order, read in the reverse one: a chooser is never seen without its table.
+  std::atomic<const void*> table{nullptr};
+  std::atomic<aten_overrides_gpu_chooser> chooser{nullptr};
+  std::atomic<aten_overrides_gpu_stock> stock{ATEN_OVERRIDES_GPU_STOCK_LIBRARY};
+  std::atomic<bool> strict{false};
+  std::array<std::atomic<int>, kOps> forced{-1, -1};
+  // Counts the changes after which remembered choices no longer hold.
+  std::atomic<uint64_t> generation{1};
+};
+
+Policy policy;
+
+// ---- The table's choice, remembered ----
+
+struct Remembered {
+  Problem problem{-1, -1, -1, false};
+  uint64_t generation = 0;
+  int32_t question = -1; // dtype, preference and facts
+  Backend answer = Backend::LoopedCusolver;
+};
+
+constexpr size_t kRemembered = 64;
+
+size_t place_of(const Problem& problem, int32_t question) {
+  const auto mix = static_cast<uint64_t>(problem.batch) * 0x9E3779B97F4A7C15ULL +
+      static_cast<uint64_t>(problem.m) * 0xC2B2AE3D27D4EB4FULL +
+      static_cast<uint64_t>(problem.n) * 0x165667B19E3779F9ULL + static_cast<uint64_t>(question);
+  return (mix >> 32) % kRemembered;
+}
+
+Backend ask_table(
+    aten_overrides_gpu_chooser chooser,
+    choice::Dtype dtype,
+    const Problem& problem,
+    Preference preference,
+    const Facts& facts) {
+  aten_overrides_select_report report{};
+  const int32_t failed = chooser(
+      policy.table.load(std::memory_order_acquire),
+      static_cast<int32_t>(dtype),
+      problem.batch,
+      problem.m,
+      problem.n,
+      problem.pivot ? 1 : 0,
+      static_cast<int32_t>(preference),
+      facts.lanes,
+      facts.stock ? 1 : 0,
+      facts.capturing ? 1 : 0,
+      &report);
+  return failed != 0 ? choice::choose_lu_factor(dtype, problem, preference, facts)
+                     : static_cast<Backend>(report.by_table);
+}
+
+Backend choose(
+    choice::Dtype dtype,
+    const Problem& problem,
+    Preference preference,
+    const Facts& facts) {
+  const auto chooser = policy.chooser.load(std::memory_order_acquire);
+  if (chooser == nullptr) {
+    return choice::choose_lu_factor(dtype, problem, preference, facts);
+  }
+  const int32_t question = static_cast<int32_t>(dtype) | static_cast<int32_t>(preference) << 4 |
+      (problem.pivot ? 1 : 0) << 8 | (facts.stock ? 1 : 0) << 9 | (facts.capturing ? 1 : 0) << 10 |
+      facts.lanes << 11;
+  const uint64_t generation = policy.generation.load(std::memory_order_acquire);
+  static thread_local std::array<Remembered, kRemembered> memory;
+  Remembered& known = memory[place_of(problem, question)];
+  if (known.generation != generation || known.question != question ||
+      known.problem.batch != problem.batch || known.problem.m != problem.m ||
+      known.problem.n != problem.n) {
+    known = {problem, generation, question, ask_table(chooser, dtype, problem, preference, facts)};
+  }
+  return known.answer;
+}
+
+// ---- Stock ----
+
+// torch 2.15's own kernel takes square pivoted batches of 4 to 65535 matrices with n >= 256. On an H200
+// it is ahead of every library route from batch 8 on, and behind streams below that (measured with
+// torch 2.11's libraries, September 2026).
+bool kernel_is_ahead(const Problem& problem) {
+  return problem.pivot && problem.m == problem.n && problem.n >= 256 && problem.batch >= 8 &&
+      problem.batch <= 65535;
+}
+
+constexpr const char* kMagmaInCapture =
+    "MAGMA synchronizes the device and allocates, which a CUDA graph capture forbids";
+
+bool is_capturing() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
+// Notes why the first choice is not taken, or raises in strict mode (by the caller).
+void give_up(Plan& plan, const char* reason) {
+  if (plan.reason == nullptr) {
+    plan.reason = reason;
+  }
+}
+
+} // namespace
+
+const char* route_name(int route) {
+  switch (static_cast<Route>(route)) {
+    case Route::BatchedCublas:
+    case Route::LoopedCusolver:
+    case Route::StreamedCusolver:
+    case Route::Stock:
+      return choice::name(static_cast<Backend>(route));
+    case Route::TriangularCublas:
+      return "triangular_cublas";
+  }
+  return nullptr;
+}
+
+Route choose_lu_factor_route(
+    choice::Dtype dtype,
+    const Problem& problem,
+    Preference preference,
+    const Facts& facts) {
+  const auto stock = policy.stock.load(std::memory_order_relaxed);
+  if (preference == Preference::Magma) {
+    return Route::Stock; // as without us, including its errors
+  }
+  if (preference == Preference::Default && stock == ATEN_OVERRIDES_GPU_STOCK_KERNEL &&
+      kernel_is_ahead(problem)) {
+    return Route::Stock;
+  }
+  Facts allowed = facts;
+  allowed.stock = allowed.stock && stock == ATEN_OVERRIDES_GPU_STOCK_MAGMA;
+  return route_of(choose(dtype, problem, preference, allowed));
+}
+
+Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference preference) {
+  namespace lanes = at::native::solver_lanes;
+  Facts facts{lanes::limits().lanes, /*stock=*/true, /*capturing=*/false};
+  Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
+
+  const int forced = policy.forced[0].load(std::memory_order_relaxed);
+  if (forced >= 0) {
+    const auto backend = static_cast<Backend>(forced);
+    const bool feasible =
+        choice::feasible(choice::Op::LuFactor, dtype, problem, backend, facts).ok;
+    plan.route = plan.wanted = feasible ? route_of(backend) : Route::LoopedCusolver;
+  } else {
+    plan.route = plan.wanted = choose_lu_factor_route(dtype, problem, preference, facts);
+  }
+
+  if (plan.route == Route::Stock && preference != Preference::Magma && forced < 0 &&
+      policy.stock.load(std::memory_order_relaxed) == ATEN_OVERRIDES_GPU_STOCK_MAGMA) {
+    plan.capturing = is_capturing();
+    if (plan.capturing != 0) {
+      facts.capturing = true;
+      give_up(plan, kMagmaInCapture);
+      plan.route = choose_lu_factor_route(dtype, problem, preference, facts);
+    }
+  }
+  if (plan.route == Route::StreamedCusolver) {
+    const char* why = nullptr;
+    plan.lanes = lanes::available_lanes(problem.batch, &why);
+    if (plan.lanes < std::min<int64_t>(facts.lanes, problem.batch)) {
+      give_up(plan, why != nullptr ? why : "fewer auxiliary streams are usable than were asked for");
+      facts.lanes = plan.lanes;
+      facts.stock = facts.stock && plan.capturing <= 0;
+      plan.route = forced >= 0 && plan.lanes >= 2
+          ? Route::StreamedCusolver
+          : choose_lu_factor_route(dtype, problem, preference, facts);
+      if (plan.route == Route::Stock && is_capturing()) {
+        facts.stock = false;
+        plan.route = choose_lu_factor_route(dtype, problem, preference, facts);
+      }
+    }
+  }
+  return plan;
+}
+
+// lu_solve has no table of its own yet. What was measured (one H200, torch 2.11, float32; the wheel's
+// own rule is `stock`): with one right-hand side and a batch of 1024, cuBLAS's getrsBatched needs half
+// the time of two triangular solves at n = 256..512 and about the same at smaller batches; with as many
+// right-hand sides as rows it needs up to 13 times as long.
+Plan plan_lu_solve(choice::Dtype dtype, const SolveProblem& problem, Preference preference) {
+  Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
+  const int forced = policy.forced[1].load(std::memory_order_relaxed);
+  if (forced >= 0 && forced != static_cast<int>(Route::StreamedCusolver)) {
+    plan.route = plan.wanted = static_cast<Route>(forced);
+    if (problem.broadcast && plan.route == Route::LoopedCusolver) {
+      plan.route = plan.wanted = Route::BatchedCublas;
+    }
+    return plan;
+  }
+  switch (preference) {
+    case Preference::Magma:
+      return plan;
+    case Preference::Cublas:
+      plan.route = plan.wanted = Route::BatchedCublas;
+      return plan;
+    case Preference::Cusolver:
+      if (problem.n >= 256 && problem.nrhs >= 64) {
+        plan.route = Route::TriangularCublas;
+      } else if (problem.batch <= 2 && problem.n >= 64 && !problem.broadcast) {
+        plan.route = Route::LoopedCusolver;
+      } else {
+        plan.route = Route::BatchedCublas;
+      }
+      plan.wanted = plan.route;
+      return plan;
+    case Preference::Default:
+      break;
+  }
+  if (dtype == choice::Dtype::Float && problem.nrhs == 1 && problem.n >= 256 && problem.n <= 512 &&
+      problem.batch >= 1024) {
+    plan.route = plan.wanted = Route::BatchedCublas;
+    return plan;
+  }
+  // Above 512 the wheel's triangular solves of more than 8 matrices go to MAGMA.
+  if (problem.n > 512 && problem.batch > 8 &&
+      policy.stock.load(std::memory_order_relaxed) == ATEN_OVERRIDES_GPU_STOCK_MAGMA) {
+    plan.capturing = is_capturing();
+    if (plan.capturing != 0) {
+      give_up(plan, kMagmaInCapture);
+      plan.route = Route::BatchedCublas;
+    }
+  }
+  return plan;
+}
+
+void set_table(aten_overrides_gpu_chooser chooser, const void* table) {
+  policy.chooser.store(nullptr, std::memory_order_release);
+  policy.table.store(table, std::memory_order_release);
+  policy.chooser.store(chooser, std::memory_order_release);
+  policy.generation.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void set_stock(aten_overrides_gpu_stock stock) {
+  policy.stock.store(stock);
+  policy.generation.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void set_strict(bool strict) {
+  policy.strict.store(strict);
+}
+
+bool strict() {
+  return policy.strict.load(std::memory_order_relaxed);
+}
+
+void force_route(int op, int route) {
+  policy.forced[static_cast<size_t>(op)].store(route);
+}
+
+} // namespace aten_overrides::gpu

@@ -1,0 +1,71 @@
+#pragma once
+
+// Which route a call takes and why: the choice itself is LinalgChoice.h's or the table's.
+
+#include <ATen/native/cuda/linalg/LinalgChoice.h>
+
+#include "Api.h"
+
+#include <cstdint>
+
+namespace aten_overrides::gpu {
+
+namespace choice = at::native::linalg_choice;
+
+// The back ends by their numbers, and further ways of lu_solve. Appended only.
+enum class Route : int8_t {
+  BatchedCublas = static_cast<int8_t>(choice::Backend::BatchedCublas),
+  LoopedCusolver = static_cast<int8_t>(choice::Backend::LoopedCusolver),
+  StreamedCusolver = static_cast<int8_t>(choice::Backend::StreamedCusolver),
+  Stock = static_cast<int8_t>(choice::Backend::Stock),
+  TriangularCublas = 8, // two triangular solves
+};
+constexpr int kRoutes = 9;
+constexpr int kOps = 2;
+
+const char* route_name(int route); // null: none of that number
+
+constexpr Route route_of(choice::Backend backend) {
+  return static_cast<Route>(backend);
+}
+
+struct Plan {
+  Route route;
+  Route wanted; // the first choice
+  const char* reason; // why not the first choice; a static string, null if it is
+  int lanes; // for Route::StreamedCusolver
+  int capturing; // -1: was not asked
+};
+
+// The functions below are called on the thread and with the current device and stream of the operation.
+
+Plan plan_lu_factor(
+    choice::Dtype dtype,
+    const choice::Problem& problem,
+    choice::Preference preference);
+
+struct SolveProblem {
+  int64_t batch;
+  int64_t n;
+  int64_t nrhs;
+  bool broadcast; // one factor serves several right-hand sides
+};
+
+Plan plan_lu_solve(choice::Dtype dtype, const SolveProblem& problem, choice::Preference preference);
+
+// The choice alone: no device is asked.
+Route choose_lu_factor_route(
+    choice::Dtype dtype,
+    const choice::Problem& problem,
+    choice::Preference preference,
+    const choice::Facts& facts);
+
+// ---- What the package decided ----
+
+void set_table(aten_overrides_gpu_chooser chooser, const void* table);
+void set_stock(aten_overrides_gpu_stock stock);
+void set_strict(bool strict);
+bool strict();
+void force_route(int op, int route);
+
+} // namespace aten_overrides::gpu
