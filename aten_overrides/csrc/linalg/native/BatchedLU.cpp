@@ -1,0 +1,397 @@
+#include <ATen/native/cuda/linalg/native/BatchedLU.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include <ATen/native/cuda/linalg/native/Kernels.h>
+#include <ATen/native/cuda/linalg/native/LaunchCheck.h>
+
+namespace at::native::batched_native {
+
+namespace {
+
+constexpr int kWarpLimit = 32;
+constexpr int kTallWidth = 8;
+constexpr int64_t kMaxItems = 65535; // cuBLAS's limit for a batch
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument("batched_native LU: " + what);
+}
+
+void check_cublas(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw std::runtime_error(
+        std::string("batched_native LU: ") + call + " failed with " + cublasGetStatusString(status));
+  }
+}
+
+size_t shared_limit() {
+  int device = 0, bytes = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&device));
+  C10_CUDA_CHECK(
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return static_cast<size_t>(bytes);
+}
+
+template <typename Use>
+auto with_scalar(Scalar scalar, Use&& use) {
+  switch (scalar) {
+    case Scalar::Float:
+      return use(float{});
+    case Scalar::Double:
+      return use(double{});
+    case Scalar::ComplexFloat:
+      return use(Complex<float>{});
+    case Scalar::ComplexDouble:
+      return use(Complex<double>{});
+  }
+  refuse("unknown scalar type");
+}
+
+template <typename T>
+struct Gemm;
+template <>
+struct Gemm<float> {
+  static constexpr cudaDataType_t type = CUDA_R_32F;
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  static constexpr float minus = -1, one = 1;
+};
+template <>
+struct Gemm<double> {
+  static constexpr cudaDataType_t type = CUDA_R_64F;
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_64F;
+  static constexpr double minus = -1, one = 1;
+};
+template <>
+struct Gemm<Complex<float>> {
+  static constexpr cudaDataType_t type = CUDA_C_32F;
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  static constexpr Complex<float> minus{-1, 0}, one{1, 0};
+};
+template <>
+struct Gemm<Complex<double>> {
+  static constexpr cudaDataType_t type = CUDA_C_64F;
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_64F;
+  static constexpr Complex<double> minus{-1, 0}, one{1, 0};
+};
+
+// The handle may allow TF32 or take scalars from the device; our products need neither.
+class HandleModes {
+ public:
+  explicit HandleModes(cublasHandle_t handle) : handle_(handle) {
+    check_cublas(cublasGetMathMode(handle, &math_), "cublasGetMathMode");
+    check_cublas(cublasGetPointerMode(handle, &pointer_), "cublasGetPointerMode");
+    check_cublas(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+    check_cublas(cublasSetPointerMode(handle, CUBLAS_POINTER_MODE_HOST), "cublasSetPointerMode");
+  }
+  ~HandleModes() {
+    cublasSetMathMode(handle_, math_);
+    cublasSetPointerMode(handle_, pointer_);
+  }
+  HandleModes(const HandleModes&) = delete;
+  HandleModes& operator=(const HandleModes&) = delete;
+
+ private:
+  cublasHandle_t handle_;
+  cublasMath_t math_;
+  cublasPointerMode_t pointer_;
+};
+
+int levels_of(int leaf, int outer) {
+  int levels = 1;
+  for (int width = leaf; width < outer; width *= 2) {
+    ++levels;
+  }
+  return levels;
+}
+
+int power_below(int x) {
+  int power = 1;
+  while (power * 2 <= x) {
+    power *= 2;
+  }
+  return power;
+}
+
+// The blocked route: blocks of `outer` columns, each factored by recursion over its column halves
+// (Toledo, "Locality of reference in LU decomposition with partial pivoting", 1997), panels of at most
+// `leaf` columns at the bottom. Every level of the recursion keeps the row order made since its start.
+template <typename T>
+class BlockedLU {
+ public:
+  BlockedLU(
+      const WholeMatrices<T>& whole,
+      const LuPlan& plan,
+      int32_t* maps,
+      int64_t level_stride,
+      size_t shared,
+      cublasHandle_t handle,
+      cudaStream_t stream)
+      : whole_(whole),
+        plan_(plan),
+        maps_(maps),
+        level_stride_(level_stride),
+        shared_(shared),
+        handle_(handle),
+        stream_(stream) {}
+
+  // Panel width for `rows` rows: what fits, cut to a power of two so that halves line up.
+  static int leaf_width(int rows, const LuPlan& plan, size_t shared) {
+    const int fits = block_lu_width<T>(rows, plan.leaf, shared);
+    return fits == 0 ? std::min(kTallWidth, plan.leaf) : power_below(fits);
+  }
+  static int outer_width(int leaf, const LuPlan& plan) {
+    return std::min(std::max(plan.outer, leaf), leaf << (kMaxLevels - 1));
+  }
+  static int64_t level_elements(int m, int outer, int leaf) {
+    return static_cast<int64_t>(levels_of(leaf, outer)) * (m + outer);
+  }
+
+  void run() {
+    const int steps = std::min(whole_.m, whole_.n);
+    for (start_ = 0; start_ < steps;) {
+      leaf_ = leaf_width(whole_.m - start_, plan_, shared_);
+      outer_ = outer_width(leaf_, plan_);
+      const int width = std::min(outer_, steps - start_);
+      const int next = start_ + width;
+      factor(start_, width);
+      exchange(start_, width, 0, whole_.pivot ? start_ : 0, next, whole_.n - next);
+      update(start_, width, next, whole_.n - next);
+      start_ = next;
+    }
+  }
+
+ private:
+  void factor(int first, int width) {
+    if (width <= leaf_) {
+      panel(first, width);
+      return;
+    }
+    int half = leaf_;
+    while (half * 2 < width) {
+      half *= 2;
+    }
+    const int middle = first + half, rest = width - half;
+    factor(first, half);
+    exchange(first, half, 0, 0, middle, rest);
+    update(first, half, middle, rest);
+    factor(middle, rest);
+    if (whole_.pivot) {
+      exchange(middle, rest, first, half, 0, 0);
+    }
+  }
+
+  Level level(int index, int start, int width) const {
+    int32_t* const now = maps_ + index * static_cast<int64_t>(whole_.m + outer_);
+    return Level{now, now + whole_.m, start, width};
+  }
+
+  void panel(int first, int width) {
+    Panel<T> p{};
+    p.whole = whole_;
+    p.first = first;
+    p.n = width;
+    p.levels = whole_.pivot ? levels_of(leaf_, outer_) : 0;
+    p.level_stride = level_stride_;
+    for (int l = 0; l < p.levels; ++l) {
+      const int nominal = leaf_ << l;
+      p.level[l] = level(l, start_ + (first - start_) / nominal * nominal, nominal);
+    }
+    if (block_lu_width<T>(whole_.m - first, width, shared_) == width) {
+      launch_block_lu(p, stream_);
+    } else {
+      launch_tall_lu(p, stream_);
+    }
+  }
+
+  void exchange(int start, int width, int left, int left_n, int right, int right_n) {
+    int index = 0;
+    while (leaf_ << index < width) {
+      ++index;
+    }
+    launch_exchange(
+        Exchange<T>{
+            whole_, level(index, start, width), level_stride_, left, left_n, right, right_n},
+        stream_);
+  }
+
+  // A[first + width :, right :] -= A[first + width :, first :] A[first :, right :]
+  void update(int first, int width, int right, int right_n) {
+    const int below = first + width, rows = whole_.m - below;
+    if (rows <= 0 || right_n <= 0) {
+      return;
+    }
+    T* const lower = whole_.a + below + first * whole_.lda;
+    T* const upper = whole_.a + first + right * whole_.lda;
+    T* const target = whole_.a + below + right * whole_.lda;
+    const int lda = static_cast<int>(whole_.lda);
+    const auto type = Gemm<T>::type;
+    check_cublas(
+        cublasGemmStridedBatchedEx(
+            handle_,
+            CUBLAS_OP_N,
+            CUBLAS_OP_N,
+            rows,
+            right_n,
+            width,
+            &Gemm<T>::minus,
+            lower,
+            type,
+            lda,
+            whole_.stride,
+            upper,
+            type,
+            lda,
+            whole_.stride,
+            &Gemm<T>::one,
+            target,
+            type,
+            lda,
+            whole_.stride,
+            static_cast<int>(whole_.batch),
+            Gemm<T>::compute,
+            CUBLAS_GEMM_DEFAULT),
+        "cublasGemmStridedBatchedEx");
+  }
+
+  WholeMatrices<T> whole_;
+  LuPlan plan_;
+  int32_t* maps_;
+  int64_t level_stride_;
+  size_t shared_;
+  cublasHandle_t handle_;
+  cudaStream_t stream_;
+  int start_ = 0, leaf_ = 0, outer_ = 0;
+};
+
+template <typename T>
+int64_t map_elements(const LuProblem& problem, const LuPlan& plan) {
+  if (plan.route != LuRoute::Blocked || !problem.pivot) {
+    return 0;
+  }
+  const int m = static_cast<int>(problem.m);
+  const int leaf = BlockedLU<T>::leaf_width(m, plan, shared_limit());
+  return BlockedLU<T>::level_elements(m, BlockedLU<T>::outer_width(leaf, plan), leaf);
+}
+
+void check(const LuProblem& p, int64_t lda, int64_t stride, int64_t pivot_stride) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  if (p.batch < 0 || p.m < 0 || p.n < 0 || p.m >= most || p.n >= most || p.batch >= most) {
+    refuse(
+        "batch, rows and columns must lie in 0.." + std::to_string(most - 1) + ", got " +
+        std::to_string(p.batch) + ", " + std::to_string(p.m) + ", " + std::to_string(p.n));
+  }
+  if (lda < std::max<int64_t>(1, p.m) || lda > most) {
+    refuse("lda must be at least the row count, got " + std::to_string(lda));
+  }
+  const int64_t steps = std::min(p.m, p.n);
+  if (p.batch > 1 && (stride < lda * (p.n - 1) + p.m || pivot_stride < steps)) {
+    refuse(
+        "matrices or pivots overlap: stride " + std::to_string(stride) + ", pivot stride " +
+        std::to_string(pivot_stride));
+  }
+}
+
+} // namespace
+
+LuPlan lu_plan(const LuProblem& problem) {
+  const int64_t steps = std::min(problem.m, problem.n);
+  if (problem.batch == 0 || steps == 0) {
+    return {LuRoute::None, 0, 0};
+  }
+  if (problem.m <= kWarpLimit && problem.n <= kWarpLimit) {
+    return {LuRoute::Warp, 0, 0};
+  }
+  const int m = static_cast<int>(problem.m);
+  const bool whole = problem.n <= 256 && with_scalar(problem.scalar, [&](auto x) {
+    const int n = static_cast<int>(problem.n);
+    return block_lu_width<decltype(x)>(m, n, shared_limit()) == n;
+  });
+  if (whole) {
+    return {LuRoute::Block, 0, 0};
+  }
+  return {LuRoute::Blocked, 64, 128};
+}
+
+size_t lu_workspace(const LuProblem& problem, const LuPlan& plan) {
+  return with_scalar(problem.scalar, [&](auto x) {
+    using T = decltype(x);
+    const size_t each = map_elements<T>(problem, plan) * sizeof(int32_t);
+    const size_t batch = static_cast<size_t>(problem.batch);
+    const size_t input = batch * problem.m * problem.n * sizeof(T);
+    const size_t allowed = std::max(input / 10 + (size_t{1} << 20), each);
+    return std::min(each * batch, each == 0 ? 0 : allowed / each * each);
+  });
+}
+
+void lu_factor(
+    const LuProblem& problem,
+    const LuPlan& plan,
+    void* a,
+    int64_t lda,
+    int64_t stride,
+    int32_t* pivots,
+    int64_t pivot_stride,
+    int32_t* info,
+    void* workspace,
+    size_t workspace_bytes,
+    cublasHandle_t handle,
+    cudaStream_t stream) {
+  check(problem, lda, stride, pivot_stride);
+  if (problem.batch == 0) {
+    return;
+  }
+  if (problem.m == 0 || problem.n == 0) {
+    C10_CUDA_CHECK(cudaMemsetAsync(info, 0, problem.batch * sizeof(int32_t), stream));
+    return;
+  }
+  with_scalar(problem.scalar, [&](auto x) {
+    using T = decltype(x);
+    WholeMatrices<T> whole{
+        static_cast<T*>(a),
+        lda,
+        stride,
+        pivots,
+        pivot_stride,
+        info,
+        problem.batch,
+        static_cast<int>(problem.m),
+        static_cast<int>(problem.n),
+        problem.pivot};
+    if (plan.route == LuRoute::Warp) {
+      launch_warp_lu(whole, stream);
+      return;
+    }
+    if (plan.route == LuRoute::Block) {
+      Panel<T> panel{};
+      panel.whole = whole;
+      panel.n = whole.n;
+      launch_block_lu(panel, stream);
+      return;
+    }
+    const HandleModes modes(handle);
+    const int64_t each = map_elements<T>(problem, plan);
+    const int64_t held = static_cast<int64_t>(workspace_bytes / sizeof(int32_t));
+    const int64_t chunk =
+        std::min(kMaxItems, each == 0 ? problem.batch : std::min(problem.batch, held / each));
+    if (chunk == 0) {
+      refuse(
+          "workspace of " + std::to_string(workspace_bytes) + " bytes, one matrix needs " +
+          std::to_string(each * sizeof(int32_t)));
+    }
+    for (int64_t done = 0; done < problem.batch; done += chunk) {
+      WholeMatrices<T> part = whole;
+      part.a += done * stride;
+      part.pivots += done * pivot_stride;
+      part.info += done;
+      part.batch = std::min(chunk, problem.batch - done);
+      BlockedLU<T>(
+          part, plan, static_cast<int32_t*>(workspace), each, shared_limit(), handle, stream)
+          .run();
+    }
+  });
+}
+
+} // namespace at::native::batched_native

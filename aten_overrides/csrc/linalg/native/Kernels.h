@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+// What the host side asks of the kernels. Matrices are column-major; indices into a matrix's rows and
+// columns are 0-based except in `pivots` and `info`.
+namespace at::native::batched_native {
+
+template <typename Real>
+struct alignas(2 * sizeof(Real)) Complex {
+  Real re;
+  Real im;
+};
+
+constexpr int kMaxLevels = 6; // permutations kept by the blocked route, one per level of its recursion
+constexpr int kMaxOuter = 128; // widest block whose triangular solve the exchange kernel does
+
+template <typename T>
+struct WholeMatrices {
+  T* a;
+  int64_t lda, stride;
+  int32_t* pivots;
+  int64_t pivot_stride;
+  int32_t* info;
+  int64_t batch;
+  int m, n;
+  bool pivot;
+};
+
+// The row order that a level of the recursion has made since its first column. Rows are absolute.
+// now[r]: which row (as of the level's start) stands at r; gone[s]: where row start + s stands.
+struct Level {
+  int32_t* now;
+  int32_t* gone;
+  int start;
+  int width;
+};
+
+// Columns [first, first + n) below and on the diagonal, factored by one block per matrix.
+template <typename T>
+struct Panel {
+  WholeMatrices<T> whole;
+  int first;
+  int n;
+  int levels; // 0: nobody needs the row order (the panel is the whole matrix)
+  int64_t level_stride; // int32 elements from one matrix's levels to the next
+  Level level[kMaxLevels];
+};
+
+// Apply a level's row order to columns [left, left + left_n) and [right, right + right_n); in the
+// latter solve with the level's unit lower triangle as well.
+template <typename T>
+struct Exchange {
+  WholeMatrices<T> whole;
+  Level level;
+  int64_t level_stride;
+  int left, left_n;
+  int right, right_n;
+};
+
+template <typename T>
+void launch_warp_lu(const WholeMatrices<T>& p, cudaStream_t stream); // m, n <= 32
+
+// Widest panel of `rows` rows that one block holds, capped at `wanted`; 0 when none does. `shared` is
+// what a block may use of shared memory, in bytes.
+template <typename T>
+int block_lu_width(int rows, int wanted, size_t shared);
+template <typename T>
+void launch_block_lu(const Panel<T>& p, cudaStream_t stream);
+
+// Panels of any height, kept in global memory: correct, not quick.
+template <typename T>
+void launch_tall_lu(const Panel<T>& p, cudaStream_t stream);
+
+template <typename T>
+void launch_exchange(const Exchange<T>& p, cudaStream_t stream);
+
+} // namespace at::native::batched_native
