@@ -373,7 +373,9 @@ CUDALanes::CUDALanes(int lanes) {
       " lanes, this thread has ",
       streams.size(),
       " auxiliary streams on the current device; pass what available_lanes() returned");
-  const bool capturing = capture_of(current) != 0;
+  const auto capture = capture_of(current);
+  TORCH_CHECK(capture.has_value(), "for_each_on_lanes: ", kUnknownCapture);
+  const bool capturing = *capture != 0;
   events_[0] = streams.front().forked;
   for (int lane = 1; lane < lanes; ++lane) {
     auto& mine = streams[lane - 1];
