@@ -1,8 +1,8 @@
 """Runs g++ over several sources, two things in mind: the machine's memory, and never compiling the same twice.
 
-A result is kept under a key made of the compiler, the arguments, the source's text and the names of all headers in
-the folders that come first; beside it stands what the source included, with each file's state. It is used again
-only if all of that is unchanged. Paths below the given roots are written as names, so that a tree may move.
+A result is kept under a key made of the compiler, the arguments, the source's text and the names of the headers in
+the folders that come first and hide another of that name; beside it stands what the source included, with each
+file's state. It is used again only if all of that is unchanged. Paths below the given roots are written as names, so that a tree may move.
 """
 
 from __future__ import annotations
@@ -147,12 +147,7 @@ class Compiler:
         return self._states[path]
 
     def _key(self, unit: Unit) -> str:
-        headers = sorted(
-            str(path.relative_to(folder))
-            for folder in self.first
-            for path in folder.rglob("*")
-            if path.suffix in (".h", ".cuh", ".hpp", "") and path.is_file()
-        )
+        headers = self._shadowing(unit.arguments)
         parts = [
             "1",
             *compiler(),
@@ -163,6 +158,17 @@ class Compiler:
             *headers,
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _shadowing(self, arguments: Sequence[str]) -> list[str]:
+        """The headers in the first folders that stand before another of the same name."""
+        others = [Path(argument[8:]) for argument in arguments if argument.startswith("-isystem")]
+        names = {
+            path.relative_to(folder)
+            for folder in self.first
+            for path in folder.rglob("*")
+            if path.is_file() and path.suffix != ".cpp"
+        }
+        return sorted(str(name) for name in names if any((other / name).is_file() for other in others))
 
     def _look_up(self, unit: Unit) -> Result | None:
         started = time.monotonic()

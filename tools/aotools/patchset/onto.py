@@ -28,6 +28,7 @@ class Plan:
     patches: Sequence[Patch]
     states: Sequence[State]
     contents: Mapping[str, bytes]  # by blob id, for the states after a patch
+    goal: int  # after how many patches to stop
 
     def position(self, state: State) -> int | None:
         """After how many patches the files are as in `state`; None: never."""
@@ -47,13 +48,13 @@ def apply_onto(
     """
     if not target.is_dir():
         raise UserError(f"{target} is not a folder")
-    plan = make_plan(base, source, patches)
+    plan = make_plan(base, source, base.patches(), len(patches))
     if (target / ".git").exists():
         return _onto_git(base, plan, target, go_on, dry_run)
     return _onto_files(base, plan, target, go_on, dry_run)
 
 
-def make_plan(base: Base, source: Path, patches: Sequence[Patch]) -> Plan:
+def make_plan(base: Base, source: Path, patches: Sequence[Patch], goal: int) -> Plan:
     """Applies the series in a scratch repository and notes every state on the way."""
     paths = sorted({change.path for patch in patches for change in patch.changes})
     states: list[State] = []
@@ -67,7 +68,7 @@ def make_plan(base: Base, source: Path, patches: Sequence[Patch]) -> Plan:
             for blob in found.values():
                 if blob not in contents:
                     contents[blob] = git.git(repo, "cat-file", "blob", blob)
-    return Plan(patches, states, contents)
+    return Plan(patches, states, contents, goal)
 
 
 def _start(base: Base, plan: Plan, state: State, target: Path, go_on: bool) -> int:
@@ -82,19 +83,20 @@ def _start(base: Base, plan: Plan, state: State, target: Path, go_on: bool) -> i
             f"differ, the first is\n  {first}: is {state[first] or 'missing'}, expected {plan.states[0][first]}\n"
             f"Check out the release (git checkout {base.tag}), or look for a series for your version below patches/"
         )
-    if at == len(names):
-        raise UserError(f"{target}: all {len(names)} patches are in already; nothing to do")
+    if at >= plan.goal:
+        raise UserError(f"{target}: {', '.join(names[:at]) or 'nothing'}: in already, so there is nothing to do")
     if at and not go_on:
         raise UserError(
-            f"{target} has the series half applied. In it: {', '.join(names[:at])}. Missing: {', '.join(names[at:])}. "
-            "Apply the rest with --continue, or take out what is in (git reset) and start again"
+            f"{target} has the series half applied. In it: {', '.join(names[:at])}. Missing: "
+            f"{', '.join(names[at : plan.goal])}. Apply the rest with --continue, or take out what is in (git reset) "
+            "and start again"
         )
     return at
 
 
 def _told(plan: Plan, start: int, dry_run: bool) -> list[str]:
     done = "would apply" if dry_run else "applied"
-    return [f"{done} {patch.name}: {patch.subject}" for patch in plan.patches[start:]]
+    return [f"{done} {patch.name}: {patch.subject}" for patch in plan.patches[start : plan.goal]]
 
 
 # --- an unpacked tree ------------------------------------------------------------------------------------------
@@ -113,11 +115,11 @@ def _file_state(target: Path, paths: Sequence[str]) -> dict[str, str | None]:
 
 
 def _onto_files(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: bool) -> list[str]:
-    goal = plan.states[-1]
+    goal = plan.states[plan.goal]
     state = _file_state(target, list(goal))
     notes = []
     if plan.position(state) is None:
-        for start, before in enumerate(plan.states[:-1]):
+        for start, before in enumerate(plan.states[: plan.goal]):
             if all(state[path] in (before[path], goal[path]) for path in goal):
                 notes = [f"taking up an interrupted run: {target} is between patch {start} and the end"]
                 break
@@ -182,13 +184,13 @@ def _onto_checkout(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: b
     in_the_way = [
         path
         for path in paths
-        if head[path] is None and plan.states[-1][path] is not None and os.path.lexists(target / path)
+        if head[path] is None and plan.states[plan.goal][path] is not None and os.path.lexists(target / path)
     ]
     if in_the_way and not (notes and dry_run):
         raise UserError(f"{target}: untracked files are where the series adds its own: {', '.join(in_the_way)}")
     if not dry_run:
         commit = git.text(target, "rev-parse", "HEAD")
-        for patch in plan.patches[start:]:
+        for patch in plan.patches[start : plan.goal]:
             commit = _commit(target, patch, commit)
         git.git(target, "merge", "--quiet", "--ff-only", "--no-verify-signatures", commit)
     return [*notes, *_told(plan, start, dry_run)]
@@ -209,7 +211,7 @@ def _changed(target: Path) -> list[str]:
 
 def _take_up(plan: Plan, target: Path, head: State, dry_run: bool) -> list[str]:
     """Puts back files that an interrupted fast-forward of ours had already written; [] when there are none."""
-    goal = plan.states[-1]
+    goal = plan.states[plan.goal]
     work = _file_state(target, list(goal))
     written = [path for path in goal if work[path] != head[path]]
     if not written or any(work[path] != goal[path] for path in written) or plan.position(head) is None:

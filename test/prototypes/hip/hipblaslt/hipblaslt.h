@@ -1,0 +1,4 @@
+// hipBLASLt: only its handle.
+#pragma once
+
+typedef void* hipblasLtHandle_t;
