@@ -97,6 +97,18 @@ class Builder:
         self._run([self._command[0], *self._flags, *objects, "-o", str(out)])
         return out
 
+    def build_without_cuda(self, source: str) -> Path:
+        """Return the executable of a program that uses the lanes as a ROCm build does."""
+        program = self._folder / "rocm.cpp"
+        program.write_text(source)
+        lanes = LINALG / "CUDASolverLanes.cpp"
+        simulation = [str(path) for path in self._objects if path.stem.startswith("simulated")]
+        out = self._folder / "rocm"
+        self._run(
+            [*self._command, "-DUSE_ROCM", str(program), str(lanes), *simulation, "-o", str(out)]
+        )
+        return out
+
 
 def runner(executable: Path) -> Lanes:
     """Return a function that runs a script in a process of its own."""
@@ -129,6 +141,12 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
 def lanes(builder: Builder) -> Lanes:
     """The lanes as they are."""
     return runner(builder.build("lanes"))
+
+
+@pytest.fixture(scope="session")
+def rocm_program(builder: Builder) -> Callable[[str], Path]:
+    """Compile a program for ROCm."""
+    return builder.build_without_cuda
 
 
 @pytest.fixture

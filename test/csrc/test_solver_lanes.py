@@ -6,7 +6,9 @@ source with the mistake that is named beside it: see MISTAKES.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -373,3 +375,27 @@ def test_mistake_is_caught(
     wrong = lanes_with(changes)
     with pytest.raises(AssertionError, match=report):
         case(wrong)
+
+
+ROCM = """
+#include <ATen/native/cuda/linalg/CUDASolverLanes.h>
+int main() {
+  namespace sl = at::native::solver_lanes;
+  const char* reason = nullptr;
+  const int lanes = sl::available_lanes(9, &reason);
+  int64_t next = 0;
+  bool right = lanes == 1 && reason != nullptr;
+  const auto body = [&](const sl::Lane& lane, int64_t item) {
+    right = right && item == next++ && lane.index == 0 &&
+        lane.handle == simulated::current_handle() &&
+        lane.stream == simulated::current_stream(0);
+  };
+  sl::for_each_on_lanes(9, lanes, body);
+  sl::for_each_on_lanes(0, lanes, body);
+  return right && next == 9 ? 0 : 1;
+}
+"""
+
+
+def test_rocm_has_one_lane(rocm_program: Callable[[str], Path]) -> None:
+    assert subprocess.run([str(rocm_program(ROCM))], check=False).returncode == 0
