@@ -1,0 +1,185 @@
+"""The parts' scripts run to their end on a stand-in for the GPU, and write rows that a record takes."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from aotools.gputest import part_allocs, part_cliff, part_lanes, part_unchanged  # noqa: E402
+from aotools.gputest.record import check_row  # noqa: E402
+from aotools.gputest.session import Rows, Session  # noqa: E402
+from aotools.patchset.relink import ENTRIES  # noqa: E402
+from fake_cuda import Patched, Torch  # noqa: E402
+
+CHANGED = ["lu_factor", "lu_solve"]
+pytestmark = pytest.mark.wheel
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts' sizes are a GPU's."""
+    monkeypatch.setattr(part_lanes, "GRAPH_SHAPES", ((4, 16), (2, 8), (3, 8)))
+    monkeypatch.setattr(part_lanes, "FEW", (4, 8))
+    monkeypatch.setattr(part_lanes, "OFF_SHAPES", ((4, 8), (6, 5), (2, 16)))
+    monkeypatch.setattr(part_lanes, "THREAD_SIZES", (5, 8))
+    monkeypatch.setattr(part_allocs, "N", 8)
+    monkeypatch.setattr(part_allocs, "TALL", (12, 10))
+
+
+class Fixture:
+    def __init__(self, library: str, options: dict[str, Any]) -> None:
+        self.out = io.StringIO()
+        self.session = Session(Rows(self.out), library, None, options)
+        self.session.torch = Torch()
+        self.patched = Patched(CHANGED, list(ENTRIES))
+        self.session._patched = self.patched  # type: ignore[assignment]
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows = [json.loads(line) for line in self.out.getvalue().splitlines()]
+        return [check_row(row) for row in rows]
+
+
+def failures(rows: list[dict[str, Any]]) -> list[str]:
+    return [f"{row['name']} {row['params']}: {row['reason']}" for row in rows if row.get("result") == "fail"]
+
+
+def test_cliff_writes_every_point_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_cliff, "SIZES", (7, 8))
+    monkeypatch.setattr(part_cliff, "BATCHES", (1, 3))
+    fixture = Fixture("patched-magma", {"preferences": ["default", "cublas"], "routes": True})
+    part_cliff.run(fixture.session)
+    rows = fixture.rows()
+    assert failures(rows) == []
+    solve = [row for row in rows if row["op"] == "solve_ex"]
+    assert len(solve) == 4 * 2 * 2 * 2
+    assert all(row["residual"] < 1e-5 for row in solve)
+    forced = [(row["backend"], row.get("lanes", 0)) for row in rows if row["op"] == "lu_factor_ex"]
+    for backend, lanes in part_cliff.ROUTES:
+        assert forced.count((backend, lanes)) == 4 * 2 * (1 if lanes else 2)  # no lanes at batch 1
+    assert fixture.patched.lanes == 4
+
+
+def test_cliff_skips_what_is_over_the_byte_cap_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_cliff, "SIZES", (8,))
+    monkeypatch.setattr(part_cliff, "BATCHES", (2,))
+    monkeypatch.setattr(part_cliff, "BYTE_CAP", 600)
+    fixture = Fixture("stock", {"preferences": ["default"]})
+    part_cliff.run(fixture.session)
+    rows = fixture.rows()
+    assert [row["dtype"] for row in rows if "op" in row] == ["float32"]
+    assert [row["result"] for row in rows if "result" in row] == ["skip"] * 3
+
+
+def test_cliff_keeps_going_when_one_route_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_cliff, "SIZES", (8,))
+    monkeypatch.setattr(part_cliff, "BATCHES", (2,))
+    fixture = Fixture("patched-magma", {"preferences": ["default"], "routes": True})
+
+    def refuse(name: str, lanes: int = 0) -> None:
+        if name == "batched_cublas":
+            raise ValueError("no such route")
+
+    fixture.patched.route = refuse  # type: ignore[method-assign]
+    part_cliff.run(fixture.session)
+    rows = fixture.rows()
+    assert len(failures(rows)) == 4
+    assert all("no such route" in text for text in failures(rows))
+    assert {row["backend"] for row in rows if "op" in row} >= {"stock", "looped_cusolver", "choice"}
+
+
+@pytest.mark.parametrize("function", [part_allocs.count, part_allocs.uncached])
+def test_allocs(function: Any) -> None:
+    fixture = Fixture("patched-nomagma", {})
+    function(fixture.session)
+    rows = fixture.rows()
+    assert failures(rows) == []
+    counted = [row for row in rows if "op" in row and row["op"] == "lu_factor_ex"]
+    assert {(row["batch"], row["backend"]) for row in counted} >= {(1, "choice"), (1024, "streamed_cusolver")}
+    assert all(row.get("allocations", 4) == 4 for row in counted)
+
+
+def test_lanes_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_lanes, "POINTS", (("float32", 8),))
+    fixture = Fixture("patched-nomagma", {})
+    part_lanes.speed(fixture.session)
+    names = [row["name"] for row in fixture.rows() if "result" in row]
+    # The stand-in is no faster on lanes: that check has to fail, those of the bits must not.
+    assert {text.split(" {")[0] for text in failures(fixture.rows())} <= {"lanes: speed-up over the loop"}
+    assert names.count("lanes: bits equal to the loop's") == 2
+
+
+def test_lanes_bits_that_differ_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_lanes, "POINTS", (("float32", 8),))
+    fixture = Fixture("patched-nomagma", {})
+    calls = [0]
+    real = fixture.session.torch.linalg.lu_factor_ex
+
+    def sometimes_other(a: Any) -> Any:
+        calls[0] += 1
+        return real(a if calls[0] % 10 else a * (1 + 1e-6))
+
+    fixture.session.torch.linalg.lu_factor_ex = sometimes_other
+    part_lanes.speed(fixture.session)
+    bits = [row for row in fixture.rows() if row.get("name") == "lanes: bits equal to the loop's"]
+    assert [row["result"] for row in bits] == ["fail"] * 2
+    assert all(row["value"] == 5 for row in bits)
+
+
+def test_lanes_graphs() -> None:
+    fixture = Fixture("patched-magma", {})
+    part_lanes.graphs(fixture.session)
+    rows = fixture.rows()
+    assert failures(rows) == []
+    assert len(rows) == 3 * (4 + 3)
+
+
+def test_lanes_threads() -> None:
+    fixture = Fixture("patched-nomagma", {})
+    fixture.patched.made = 6
+    part_lanes.threads(fixture.session)
+    rows = fixture.rows()
+    assert failures(rows) == []
+    assert len(rows) == 3
+
+
+def test_lanes_limits_and_off_come_to_their_end() -> None:
+    fixture = Fixture("patched-nomagma", {})
+    part_lanes.limits(fixture.session)
+    names = {row["name"] for row in fixture.rows() if row["result"] == "pass"}
+    assert {"lanes: memory limit 0 keeps one stream", "lanes: negative limits are refused"} <= names
+    fixture = Fixture("patched-nomagma", {})
+    part_lanes.off(fixture.session)
+    assert [row["result"] for row in fixture.rows()] == ["pass"] * 3 + ["fail"]  # nothing is refused here
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_unchanged(late: bool) -> None:
+    fixture = Fixture("patched-magma", {"late": late})
+    part_unchanged.run(fixture.session)
+    rows = fixture.rows()
+    assert failures(rows) == []
+    assert len(rows) == 2 + 4 * 9
+
+
+def test_unchanged_tells_a_change_of_code_and_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture = Fixture("patched-magma", {"late": True})
+    fixture.patched = Patched([*CHANGED, "svd"], list(ENTRIES))
+    fixture.session._patched = fixture.patched  # type: ignore[assignment]
+    times = [0]
+    real = part_unchanged._result
+
+    def result(call: Any) -> Any:
+        times[0] += 1
+        got = real(call)
+        return tuple(tensor + 1 for tensor in got) if times[0] > 72 and got else got
+
+    monkeypatch.setattr(part_unchanged, "_result", result)
+    part_unchanged.run(fixture.session)
+    said = "\n".join(failures(fixture.rows()))
+    assert "svd must stay the wheel's" in said
+    assert said.count("unchanged: bits") == 36

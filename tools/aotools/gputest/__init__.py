@@ -1,0 +1,1 @@
+"""tools/gpu-test: measurements and checks on a machine with an NVIDIA GPU."""

@@ -1,0 +1,187 @@
+"""What `tools/gpu-test patchset` runs: parts, and the jobs of each.
+
+A job is one child process with one library (or the stock wheel) and its own time-out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aotools.env import ROOT, UserError
+
+STOCK = "stock"  # nothing is loaded: the wheel as it is
+DTYPES = ("float32", "float64", "complex64", "complex128")
+
+# In the order in which they run: the figures first, what takes longest last.
+PARTS: dict[str, str] = {
+    "cliff": "solve_ex at n = 511, 512, 513, and every route of lu_factor_ex there",
+    "allocs": "allocator calls a call of lu_factor_ex and others makes",
+    "lanes": "auxiliary streams against the loop: speed, bits, graphs, threads, memory",
+    "unchanged": "operations that the series must not change",
+    "routes": "correctness of every route: residuals, pivots, info, bad matrices",
+    "upstream": "upstream's test_linalg.py, unpatched against patched",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One child process. `seconds` is the estimate on an H200, start included; `timeout` ends it."""
+
+    part: str
+    name: str
+    library: str
+    function: str  # module:function below aotools.gputest
+    seconds: float
+    timeout: float
+    options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The job's name in records and in messages: "cliff/stock"."""
+        return f"{self.part}/{self.name}"
+
+    def key(self, library_sha256: str) -> str:
+        """Changes whenever the result could: options, library, the code that measures."""
+        module = Path(__file__).with_name(self.function.partition(":")[0] + ".py")
+        code = hashlib.sha256(module.read_bytes()).hexdigest()
+        parts = [
+            self.title,
+            self.function,
+            self.options,
+            dict(self.environment),
+            library_sha256,
+            code,
+        ]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _cliff() -> list[Job]:
+    def job(name: str, library: str, seconds: float, **options: Any) -> Job:
+        return Job("cliff", name, library, "part_cliff:run", seconds, 150, options)
+
+    return [
+        job(
+            "patched-magma",
+            "patched-magma",
+            85,
+            preferences=["default", "cusolver", "cublas"],
+            routes=True,
+        ),
+        job("stock", STOCK, 45, preferences=["default", "cusolver"]),
+        job(
+            "unpatched-nomagma",
+            "unpatched-nomagma",
+            45,
+            preferences=["default"],
+            also_float32=["cusolver"],
+        ),
+        job(
+            "patched-nomagma", "patched-nomagma", 30, preferences=["default", "cusolver", "cublas"]
+        ),
+    ]
+
+
+def _allocs() -> list[Job]:
+    jobs = []
+    for library in ("unpatched-nomagma", "patched-nomagma"):
+        jobs.append(Job("allocs", library, library, "part_allocs:count", 15, 60))
+        no_caching = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        jobs.append(
+            Job(
+                "allocs",
+                f"{library}-uncached",
+                library,
+                "part_allocs:uncached",
+                15,
+                60,
+                {},
+                no_caching,
+            )
+        )
+    return jobs
+
+
+def _lanes() -> list[Job]:
+    library = "patched-nomagma"
+    return [
+        Job("lanes", "speed", library, "part_lanes:speed", 35, 90),
+        Job("lanes", "graphs", "patched-magma", "part_lanes:graphs", 15, 60),
+        Job("lanes", "limits", library, "part_lanes:limits", 12, 60),
+        Job("lanes", "threads", library, "part_lanes:threads", 15, 60),
+        Job(
+            "lanes",
+            "environment",
+            library,
+            "part_lanes:off",
+            12,
+            60,
+            {},
+            {"TORCH_LINALG_STREAMS": "1"},
+        ),
+    ]
+
+
+def _unchanged() -> list[Job]:
+    return [
+        Job(
+            "unchanged",
+            "patched-magma",
+            "patched-magma",
+            "part_unchanged:run",
+            15,
+            60,
+            {"late": True},
+        ),
+        Job(
+            "unchanged",
+            "patched-nomagma",
+            "patched-nomagma",
+            "part_unchanged:run",
+            15,
+            60,
+            {"late": False},
+        ),
+    ]
+
+
+def _routes() -> list[Job]:
+    return [Job("routes", "patched-magma", "patched-magma", "part_routes:run", 50, 120)]
+
+
+def _upstream(tests: Path) -> list[Job]:
+    names = {"tests": str(tests), "shards": 4}
+    return [
+        Job("upstream", library, library, "part_upstream:run", 150, 240, names)
+        for library in ("unpatched-magma", "patched-magma")
+    ]
+
+
+def jobs(
+    parts: Sequence[str], tests: Path = ROOT / "build/v2.6.0/src/test/test_linalg.py"
+) -> list[Job]:
+    """The jobs of the parts asked for, in the order in which they run."""
+    made: dict[str, Callable[[], list[Job]]] = {
+        "cliff": _cliff,
+        "allocs": _allocs,
+        "lanes": _lanes,
+        "unchanged": _unchanged,
+        "routes": _routes,
+        "upstream": lambda: _upstream(tests),
+    }
+    return [job for part in PARTS if part in parts for job in made[part]()]
+
+
+def parse_parts(text: str) -> list[str]:
+    """The parts in a comma list, in running order; UserError that lists those there are."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = sorted(set(names) - PARTS.keys())
+    if unknown or not names:
+        asked = f"unknown part {', '.join(unknown)}" if unknown else "no part was named"
+        raise UserError(f"--parts: {asked}. There are: {', '.join(PARTS)}")
+    return [part for part in PARTS if part in names]

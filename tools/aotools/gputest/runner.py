@@ -1,0 +1,195 @@
+"""Runs jobs one after the other, each in a child process of its own, and files their rows in the record."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aotools.env import UserError
+from aotools.gputest.child import NO_GPU
+from aotools.gputest.libraries import Library
+from aotools.gputest.plan import STOCK, Job
+from aotools.gputest.record import Record, Row
+
+START_S = 15.0  # the least time left in which a job is worth starting
+
+# What a user's shell may hold and what would change what is measured.
+_CLEARED = (
+    "ATEN_OVERRIDES",
+    "ATEN_OVERRIDES_PREFER",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCH_LINALG_PREFER_CUBLAS",
+    "TORCH_LINALG_PREFER_CUSOLVER",
+    "TORCH_LINALG_STREAMS",
+    "TORCH_LINALG_STREAMS_MEMORY_MIB",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUDA_LAUNCH_BLOCKING",
+)
+
+
+@dataclass
+class Outcome:
+    """What became of a child: "done", "timed out", "crashed" or "no gpu"; its rows; the end of its output."""
+
+    state: str
+    rows: list[Row]
+    seconds: float
+    reason: str = ""
+
+
+def child_environment(base: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a child: the user's without what would change the measurement, and the job's own."""
+    env = {key: value for key, value in base.items() if key not in _CLEARED}
+    return env | {"PYTHONUNBUFFERED": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"} | dict(extra)
+
+
+def read_rows(path: Path) -> tuple[list[Row], bool]:
+    """The rows that a child wrote, and whether its last one says that it came to the end."""
+    rows: list[Row] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:  # cut off in the middle by a crash
+                continue
+    ended = bool(rows) and rows[-1].get("end") is True
+    return [row for row in rows if "end" not in row], ended
+
+
+def run_child(
+    function: str,
+    library: str,
+    path: Path | None,
+    options: Mapping[str, Any],
+    environment: Mapping[str, str],
+    timeout: float,
+    log: Path,
+) -> Outcome:
+    """Runs one job's child; its output is appended to `log`. Never raises for what the child does."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gpu-test-") as name:
+        job, out = Path(name) / "job.json", Path(name) / "rows.jsonl"
+        output = Path(name) / "output.txt"
+        description = {"function": function, "library": library, "options": dict(options)}
+        description["path"] = str(path) if path else ""
+        job.write_text(json.dumps(description), encoding="utf-8")
+        command = [sys.executable, "-m", "aotools.gputest.child", str(job), str(out)]
+        with output.open("wb") as sink:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env=child_environment(os.environ, environment),
+                start_new_session=True,  # so that a time-out ends its children too
+            )
+            try:
+                code: int | None = child.wait(timeout)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                if child.poll() is None:
+                    _end_group(child)
+        rows, ended = read_rows(out)
+        text = output.read_text(encoding="utf-8", errors="replace")
+    seconds = time.monotonic() - started
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as sink_text:
+        sink_text.write(f"==== {function} {library} code {code}, {seconds:.1f} s\n{text}\n")
+    tail = text.strip()[-600:]
+    if code == NO_GPU:
+        return Outcome("no gpu", rows, seconds, tail)
+    if code is None:
+        return Outcome("timed out", rows, seconds, f"ended after {timeout:.0f} s. {tail}".strip())
+    if code != 0 or not ended:
+        what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return Outcome("crashed", rows, seconds, f"{what}. {tail}".strip())
+    return Outcome("done", rows, seconds)
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
+    """Ends a child and what it started: politely, then not."""
+    for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 20.0)):
+        try:
+            os.killpg(child.pid, number)
+            child.wait(patience)
+            return
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def probe(log: Path) -> Row:
+    """The machine's meta data; UserError when there is no NVIDIA GPU that torch can use."""
+    done = run_child("part_probe:run", STOCK, None, {}, {}, 180, log)
+    for row in done.rows:
+        if "meta" in row:
+            meta: Row = row["meta"]
+            return meta
+    raise UserError(
+        "gpu-test needs an NVIDIA GPU and a torch with CUDA that sees it: "
+        f"{done.reason.splitlines()[-1] if done.reason else done.state} (interpreter {sys.executable}; another one: "
+        "PYTHON=/path/to/python). What would run is shown by --dry-run"
+    )
+
+
+def run_jobs(
+    record: Record,
+    jobs: Sequence[Job],
+    libraries: Mapping[str, Library],
+    *,
+    budget: float,
+    log: Path,
+    again: bool = False,
+) -> bool:
+    """Runs what the record does not have yet, as long as the `budget` (seconds) lasts. True when all is done."""
+    started = time.monotonic()
+    complete = True
+    for job in jobs:
+        library = libraries.get(job.library)
+        key = job.key(library.sha256 if library else "")
+        if not again and record.finished(job.title, key):
+            print(f"-- {job.title}: in the record already", flush=True)
+            continue
+        left = budget - (time.monotonic() - started)
+        if left < START_S:
+            print(
+                f"-- {job.title}: not run, {max(0, left):.0f} s are left of the budget", flush=True
+            )
+            complete = False
+            continue
+        timeout = min(job.timeout, left)
+        path = library.path if library else None
+        done = run_child(
+            job.function, job.library, path, job.options, job.environment, timeout, log
+        )
+        state = f"{done.state}, {len(done.rows)} rows, {done.seconds:.1f} s"
+        print(
+            f"-- {job.title}: {state}{': ' if done.reason else ''}{done.reason[-300:]}", flush=True
+        )
+        if done.state != "done" and record.finished(job.title, key):
+            print(f"   the rows of {job.title} from before are kept", flush=True)
+            complete = False
+            continue
+        entry: Row = {"state": done.state, "key": key, "seconds": round(done.seconds, 1)}
+        entry["date"] = time.strftime("%Y-%m-%d", time.gmtime())
+        if done.reason:
+            entry["reason"] = done.reason
+        complete = complete and done.state == "done"
+        record.put(job.title, [row for row in done.rows if "op" in row or "result" in row], entry)
+    return complete
+
+
+def fingerprint(libraries: Mapping[str, Library]) -> dict[str, str]:
+    """The libraries' sha256 by name, as the record states them."""
+    return {name: library.sha256 for name, library in sorted(libraries.items())}

@@ -1,0 +1,127 @@
+"""`tools/gpu-test patchset`: measures and checks the relinked patch series."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from aotools.env import ROOT, UserError
+from aotools.gputest import libraries, plan, runner, summary
+from aotools.gputest.record import Record, Row, record_name
+
+TOPIC = "patchset"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the suite's options."""
+    parts = "; ".join(f"{name}: {text}" for name, text in plan.PARTS.items())
+    records = ROOT / "test/gpu/records"
+    parser.add_argument(
+        "--out", type=Path, default=records, help="folder of the record (test/gpu/records)"
+    )
+    parser.add_argument(
+        "--parts", default=",".join(plan.PARTS), help=f"comma list, all by default. {parts}"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=1800, help="seconds in all; what does not fit is left out"
+    )
+    parser.add_argument(
+        "--libs", type=Path, default=libraries.DEFAULT, help="folder made by `tools/gpu-test pack`"
+    )
+    parser.add_argument(
+        "--tests", type=Path, help="upstream's test_linalg.py of 2.6.0 (default: in --libs)"
+    )
+    parser.add_argument("--resume", type=Path, help="go on from this record if --out holds none")
+    parser.add_argument("--again", action="store_true", help="run also what the record has already")
+    parser.add_argument(
+        "--logs", type=Path, default=ROOT / "build/gpu-test-logs", help="folder for output of jobs"
+    )
+    parser.add_argument("--commit", help="the commit to state when this is no git checkout")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the plan with an estimate of its time"
+    )
+
+
+def plan_text(jobs: list[plan.Job]) -> str:
+    """The plan as a table: job, library, estimated seconds, time-out."""
+    lines = [f"{'job':28} {'library':18} {'about':>6} {'limit':>6}"]
+    for job in jobs:
+        lines.append(f"{job.title:28} {job.library:18} {job.seconds:4.0f} s {job.timeout:4.0f} s")
+    total = sum(job.seconds for job in jobs)
+    lines.append(
+        f"{len(jobs)} jobs, about {total / 60:.1f} minutes on an H200, one after the other"
+    )
+    return "\n".join(lines)
+
+
+def commit_of_checkout(stated: str | None, noted: Row) -> str | None:
+    """The commit to write down: the checkout's, else what was stated or packed; "-dirty" for changed code."""
+    if stated:
+        return stated
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", "tools"], capture_output=True, text=True
+        )
+    except OSError:
+        return noted.get("commit")
+    if head.returncode != 0:
+        return noted.get("commit")
+    return head.stdout.strip() + ("-dirty" if changed.stdout.strip() else "")
+
+
+def upstream_tests(arguments: argparse.Namespace) -> Path:
+    """The folder or file of upstream's tests: --tests, else what was packed, else the applied tree's."""
+    if arguments.tests:
+        return Path(arguments.tests)
+    packed = Path(arguments.libs) / "upstream"
+    return packed if packed.is_dir() else ROOT / "build/v2.6.0/src/test/test_linalg.py"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the suite; 0 when everything ran and no check failed, 1 otherwise."""
+    if arguments.budget <= 0:
+        raise UserError(f"--budget {arguments.budget}: a positive number of seconds is needed")
+    parts = plan.parse_parts(arguments.parts)
+    tests = upstream_tests(arguments).absolute()
+    jobs = plan.jobs(parts, tests)
+    if arguments.dry_run:
+        print(plan_text(jobs))
+        return 0
+    log = arguments.logs.absolute() / "patchset.log"
+    machine = runner.probe(log)
+    found = libraries.find(arguments.libs)
+    libraries.require(arguments.libs, found, {job.library for job in jobs} - {plan.STOCK})
+    noted = libraries.manifest(arguments.libs)
+    command = shlex.join(["tools/gpu-test", *sys.argv[1:]])
+    commit = commit_of_checkout(arguments.commit, noted)
+    meta: Row = {"topic": TOPIC, "command": command, "commit": commit, **machine}
+    meta |= {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "libraries": runner.fingerprint(found),
+    }
+    meta |= {
+        "built": {name: library.facts for name, library in found.items()},
+        "host_cores": os.cpu_count(),
+    }
+    name = record_name(TOPIC, str(meta["gpu"]), str(meta["torch"]))
+    record, words = Record.open(arguments.out.absolute() / name, meta, arguments.resume)
+    print(
+        f"{meta['gpu']}, driver {meta['driver']}, torch {meta['torch']}. {words}".strip(),
+        flush=True,
+    )
+    os.environ["ATEN_OVERRIDES_GPU_TEST_LOGS"] = str(arguments.logs.absolute())
+    complete = runner.run_jobs(
+        record, jobs, found, budget=arguments.budget, log=log, again=arguments.again
+    )
+    record.put("summary", summary.checks(record), {"state": "done"})
+    print(summary.table(record))
+    print(f"record: {record.path}")
+    failed = any(row["result"] == "fail" for row in record.checks)
+    return 0 if complete and not failed else 1
