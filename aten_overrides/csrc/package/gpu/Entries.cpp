@@ -204,6 +204,7 @@ std::string install_entries(const char* linalg, uint32_t bits) {
 
 uint32_t restore_entries() {
   const std::lock_guard<std::mutex> lock(install_mutex);
+  remove_guards();
   uint32_t changed = 0;
   for (Entry& each : entries) {
     if (each.ours == nullptr || each.saved.load() == nullptr) {

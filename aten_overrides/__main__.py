@@ -1,0 +1,7 @@
+"""``python -m aten_overrides``."""
+
+import sys
+
+from aten_overrides.cli import main
+
+sys.exit(main())

@@ -1,0 +1,186 @@
+"""What there is and what it does: ``aten-overrides info``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from aten_overrides import __version__, _abi, _features, _gpu, _preference, _probe, _runtime
+from aten_overrides._errors import UserError
+
+ENVIRONMENT = (
+    "ATEN_OVERRIDES",
+    "ATEN_OVERRIDES_PREFER",
+    "ATEN_OVERRIDES_STREAMS",
+    "ATEN_OVERRIDES_TABLE",
+    "ATEN_OVERRIDES_LOG",
+    "ATEN_OVERRIDES_CACHE",
+    "TORCH_LINALG_PREFER_CUBLAS",
+    "TORCH_LINALG_PREFER_CUSOLVER",
+)
+
+
+def _gpus(torch: Any) -> list[dict[str, Any]]:
+    if not torch.cuda.is_available():
+        return []
+    found = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        found.append(
+            {
+                "name": properties.name,
+                "compute_capability": f"{properties.major}.{properties.minor}",
+                "sm_count": properties.multi_processor_count,
+                "memory_gib": round(properties.total_memory / 2**30, 1),
+            }
+        )
+    return found
+
+
+def _driver() -> str | None:
+    path = Path("/proc/driver/nvidia/version")
+    try:
+        words = path.read_text(encoding="utf-8").split("Kernel Module", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return next((word for word in words if word[0].isdigit()), None)
+
+
+def _library(build: _abi.TorchBuild) -> dict[str, Any]:
+    """The gpu library for this torch: its facts, or why there is none."""
+    if build.cuda is None:
+        return {"usable": False, "reason": f"{build} has no CUDA, so there is nothing to override"}
+    try:
+        path, facts = _gpu.find_library(build)
+    except UserError as error:
+        return {"usable": False, "reason": str(error)}
+    return {
+        "usable": True,
+        "path": str(path),
+        "up_to_date": facts.sources == _probe.sources_digest(),
+        **dataclasses.asdict(facts),
+    }
+
+
+def _features_of(build: _abi.TorchBuild, usable: bool, reason: str) -> list[dict[str, Any]]:
+    rows = []
+    for piece in _features.PIECES:
+        in_torch = _features.held(piece, build.release)
+        since = f"{piece.since[0]}.{piece.since[1]}" if piece.since else None
+        rows.append(
+            {
+                "name": piece.name,
+                "what": piece.what,
+                "in_this_torch": in_torch,
+                "since": since,
+                "upstream": piece.upstream,
+                "ours": _features.ours(piece, build.release) if usable else f"not usable: {reason}",
+            }
+        )
+    return rows
+
+
+def info() -> dict[str, Any]:
+    """Facts about the package, its gpu library, torch, the GPUs, the state and each feature.
+
+    Works without a GPU, on a CPU-only torch and without torch; never raises for what is missing, but
+    says so under ``reason``.
+    """
+    result: dict[str, Any] = {
+        "package": {"version": __version__, "path": str(Path(__file__).resolve().parent)},
+        "python": platform.python_version(),
+        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+    }
+    try:
+        torch = _runtime.import_torch()
+    except UserError as error:
+        result["torch"] = {"usable": False, "reason": str(error)}
+        result["state"] = {"enabled": False}
+        return result
+    build = _abi.torch_build(torch)
+    library = _library(build)
+    result["torch"] = {
+        "usable": build.cuda is not None,
+        **dataclasses.asdict(build),
+        "path": str(_abi.torch_folder(torch)),
+        "magma": bool(torch.cuda.has_magma),
+    }
+    result["library"] = library
+    result["gpus"] = _gpus(torch)
+    result["driver"] = _driver()
+    result["state"] = _state()
+    result["features"] = _features_of(build, library["usable"], library.get("reason", ""))
+    return result
+
+
+def _state() -> dict[str, Any]:
+    status = _runtime.current_status()
+    loaded = _runtime.loaded_library()
+    state: dict[str, Any] = {
+        "enabled": _runtime.is_enabled(),
+        "preference": str(_preference.preferred_linalg_library()),
+    }
+    if status is None or loaded is None:
+        return state
+    lanes, memory = loaded.limits()
+    entries = {entry.name: entry.current for entry in loaded.entries()}
+    return {
+        **state,
+        "ops": list(loaded.installed()),
+        "strict": status.strict,
+        "table": status.table,
+        "streams": lanes,
+        "streams_memory_mib": memory,
+        "entries": entries,
+        "calls": {f"{op}/{route}": count for (op, route), count in loaded.counts().items()},
+        "notes": list(status.notes),
+    }
+
+
+def text(facts: dict[str, Any]) -> str:
+    """The same for people."""
+    lines = [f"aten-overrides {facts['package']['version']}, Python {facts['python']} ({sys.executable})"]
+    torch = facts["torch"]
+    if "version" not in torch:
+        return "\n".join((*lines, f"torch: {torch['reason']}"))
+    cuda = f"CUDA {torch['cuda']}" if torch["cuda"] else "without CUDA"
+    lines.append(
+        f"torch {torch['version']} ({cuda}), {'with' if torch['magma'] else 'without'} MAGMA, {torch['path']}"
+    )
+    library = facts["library"]
+    if library["usable"]:
+        state = "" if library["up_to_date"] else "; older than the sources, run `aten-overrides build`"
+        lines.append(
+            f"gpu library {library['path']}, built {library['date']} by {library['compiler']}{state}"
+        )
+    else:
+        lines.append(f"gpu library: {library['reason']}")
+    for gpu in facts["gpus"]:
+        lines.append(
+            f"GPU {gpu['name']}, compute capability {gpu['compute_capability']}, "
+            f"{gpu['sm_count']} SMs, {gpu['memory_gib']} GiB"
+        )
+    if not facts["gpus"]:
+        lines.append("torch sees no GPU")
+    if facts["driver"]:
+        lines.append(f"driver {facts['driver']}")
+    state = facts["state"]
+    lines.append(
+        f"enabled: {', '.join(state['ops'])} by {state['table']}, {state['streams']} streams"
+        if state["enabled"]
+        else "not enabled"
+    )
+    lines.append(f"preferred library: {state['preference']}")
+    for name, value in facts["environment"].items():
+        lines.append(f"{name}={value}")
+    for feature in facts["features"]:
+        since = f"torch has it since {feature['since']}" if feature["since"] else "in no torch yet"
+        here = "held by this torch" if feature["in_this_torch"] else "not in this torch"
+        lines.append(
+            f"- {feature['what']}: {here} ({since}; {feature['upstream']}); ours: {feature['ours']}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,239 @@
+"""Enable and disable the overrides in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aten_overrides import _abi, _gpu, _log, _preference
+from aten_overrides._errors import UserError
+
+OPS = tuple(_gpu.ENTRY_BITS)
+MAX_LANES = 16
+
+
+@dataclass(frozen=True)
+class Status:
+    """What enable() did. ``ops`` go through the measured choice by ``table``; ``notes`` say what does not
+    hold here and why.
+    """
+
+    ops: tuple[str, ...]
+    strict: bool
+    torch: str
+    library: Path
+    table: str
+    preference: str
+    lanes: int
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        mode = ", strict" if self.strict else ""
+        text = f"{', '.join(self.ops)} overridden in {self.torch}, {self.lanes} streams{mode}, by {self.table}"
+        return "\n".join((text, *(f"note: {note}" for note in self.notes)))
+
+
+class _State:
+    lock = threading.RLock()
+    library: _gpu.Library | None = None
+    facts: _abi.BuildFacts | None = None
+    tables: list[object] = []  # what the library may read is never freed  # noqa: RUF012
+    table_name = ""
+    table_of: str | None = None  # the setting that the table belongs to
+    status: Status | None = None
+
+
+def import_torch() -> Any:
+    """torch. UserError that says why it cannot be imported."""
+    try:
+        import torch
+    except Exception as error:
+        raise UserError(
+            f"torch cannot be imported by {sys.executable} ({error}); install a CUDA build of torch >= 2.6"
+        ) from error
+    return torch
+
+
+def loaded_library() -> _gpu.Library | None:
+    """The gpu library if this process has loaded it."""
+    return _State.library
+
+
+def _ops_of(only: str | Iterable[str] | None) -> tuple[str, ...]:
+    if only is None:
+        return OPS
+    asked = (only,) if isinstance(only, str) else tuple(only)
+    unknown = [name for name in asked if name not in OPS]
+    if unknown or not asked:
+        raise UserError(
+            f"only={', '.join(map(str, unknown)) or 'nothing'}: the operations that can be overridden "
+            f"are {', '.join(OPS)}"
+        )
+    return tuple(op for op in OPS if op in asked)
+
+
+def streams_from_environment() -> tuple[int, int]:
+    """(streams per call, MiB for all handles) of ATEN_OVERRIDES_STREAMS=STREAMS[:MIB]; -1: not set."""
+    text = os.environ.get("ATEN_OVERRIDES_STREAMS", "").strip()
+    if not text:
+        return -1, -1
+    lanes, _, memory = text.partition(":")
+    if not lanes.isdecimal() or int(lanes) > MAX_LANES or (memory and not memory.isdecimal()):
+        raise UserError(
+            f"ATEN_OVERRIDES_STREAMS={text}: expected STREAMS or STREAMS:MIB with at most {MAX_LANES} "
+            "streams, the current one included; 0 turns auxiliary streams off"
+        )
+    return int(lanes), int(memory) if memory else -1
+
+
+def stock_kind(torch: Any) -> int:
+    """What the wheel's own lu_factor is; see aten_overrides_gpu_stock in csrc/package/gpu/Api.h."""
+    if _abi.torch_build(torch).release >= (2, 15):
+        return _gpu.STOCK_KERNEL
+    return _gpu.STOCK_MAGMA if torch.cuda.has_magma else _gpu.STOCK_LIBRARY
+
+
+def _load(torch: Any) -> _gpu.Library:
+    if _State.library is not None:
+        return _State.library
+    build = _abi.torch_build(torch)
+    if build.cuda is None:
+        raise UserError(
+            f"{build} cannot run the overrides: they are for NVIDIA GPUs. Install a CUDA build of torch >= "
+            "2.6; import, explain and info work with this one"
+        )
+    if build.release < (2, 6):
+        raise UserError(f"{build} is too old for the overrides: install torch >= 2.6")
+    path, _State.facts = _gpu.find_library(build)
+    _State.library = _gpu.Library(path)
+    return _State.library
+
+
+def _set_table(library: _gpu.Library, notes: list[str]) -> None:
+    """Give the library the measured table, once per setting; without one it uses ATen's thresholds."""
+    from aten_overrides import _select
+    from aten_overrides.tables import table
+
+    setting = os.environ.get("ATEN_OVERRIDES_TABLE", "").strip()
+    if _State.table_of != setting or not _State.table_name:
+        costs = table.load(table.find(setting or "nvidia-h200"))
+        try:
+            select = _select.load()
+        except UserError as error:
+            if setting:
+                raise
+            notes.append(f"ATen's thresholds choose instead of the measured table: {error}")
+            library.call("set_table", None, None)
+            _State.table_name = "ATen's thresholds"
+            return
+        filled = costs.costs(select)
+        chooser = ctypes.cast(select._dll.aten_overrides_select_lu_factor, ctypes.c_void_p)
+        _State.tables.append((select, filled))
+        library.call("set_table", chooser, filled._handle)
+        _State.table_name = f"the table of {costs.gpu.name} ({costs.path.name})"
+        _State.table_of = setting
+
+
+def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Status:
+    """Send lu_factor and lu_solve on CUDA tensors, and all that is made of them, through the measured
+    choice of back ends. Idempotent; a later call changes the settings.
+
+    ``only``: names of the operations to override; the others are given back. ``strict``: raise where a
+    call could not take its first choice. Settings apply to the whole process. UserError, with torch left
+    as it was, if there is no gpu library for exactly this torch.
+    """
+    ops = _ops_of(only)
+    lanes, memory = streams_from_environment()
+    level = _log.level_from_environment()
+    _preference.from_environment()
+    torch = import_torch()
+    with _State.lock:
+        first = _State.status is None
+        library = _load(torch)
+        linalg = _abi.wheel_linalg(torch)
+        # Before all that takes time: other threads may be about to make their first call.
+        library.guard(linalg)
+        notes: list[str] = []
+        try:
+            _set_table(library, notes)
+            library.configure(
+                strict=strict, stock=stock_kind(torch), lanes=lanes, memory_mib=memory
+            )
+            library.install(linalg, ops)
+            try:
+                _preference.register(torch)
+            except UserError as error:
+                notes.append(str(error))
+            if first:
+                _preference.apply_environment(torch)
+            _log.start(library, level)
+        except BaseException:
+            if first:
+                disable()
+            raise
+        _State.status = Status(
+            ops=ops,
+            strict=strict,
+            torch=str(_abi.torch_build(torch)),
+            library=library.path,
+            table=_State.table_name,
+            preference=str(_preference.preferred_linalg_library()),
+            lanes=library.limits()[0],
+            notes=tuple(notes),
+        )
+        return _State.status
+
+
+def disable() -> None:
+    """Give torch its own functions back, exactly those that were there, and forget the settings.
+
+    An entry that someone else has replaced meanwhile is left alone, which is logged.
+    """
+    with _State.lock:
+        library = _State.library
+        if library is None:
+            return
+        changed = library.restore()
+        if changed:
+            _log.LOGGER.warning("not ours any more, left as found: %s", ", ".join(changed))
+        _preference.unregister(import_torch())
+        library.configure(strict=False, stock=_gpu.STOCK_LIBRARY)
+        _log.stop()
+        _State.status = None
+
+
+def is_enabled() -> bool:
+    """Whether a call of an overridable operation would go through us now."""
+    return _State.library is not None and bool(_State.library.installed())
+
+
+@contextlib.contextmanager
+def enabled(only: str | Iterable[str] | None = None, strict: bool = False) -> Iterator[Status]:
+    """enable() for a block; afterwards the state is what it was before."""
+    with _State.lock:
+        before = _State.status
+    status = enable(only, strict)
+    try:
+        yield status
+    finally:
+        if before is None:
+            disable()
+        else:
+            enable(before.ops, before.strict)
+
+
+def current_status() -> Status | None:
+    """The result of the last enable(), None while disabled."""
+    return _State.status
+
+
+def current_facts() -> _abi.BuildFacts | None:
+    """Build facts of the loaded library."""
+    return _State.facts
