@@ -1,1 +1,3 @@
-"""Fetch a base's source, apply its patch series, check it, and relink the linalg library of a wheel."""
+"""Fetch a base's source, apply its patch series, check it, and relink the linalg library of a
+wheel.
+"""

@@ -31,7 +31,8 @@ class Applied:
 
 
 def build_repo(repo: Path, base: Base, source: Path, patches: Sequence[Patch]) -> Applied:
-    """Makes `repo`, an empty folder, the base with `patches` applied; the commit ids depend on nothing else.
+    """Makes `repo`, an empty folder, the base with `patches` applied; the commit ids depend on
+    nothing else.
 
     UserError names the patch that does not apply and git's reason; git never applies with fuzz.
     """
@@ -43,7 +44,9 @@ def build_repo(repo: Path, base: Base, source: Path, patches: Sequence[Patch]) -
         place.chmod(0o644)
     git.git(repo, "add", "--all", "--force")
     message = f"PyTorch {base.tag}: the files that the series touches or a check reads"
-    git.git(repo, "commit", "-q", "--allow-empty", "--no-verify", "-m", message, extra=git.BASE_AUTHOR)
+    git.git(
+        repo, "commit", "-q", "--allow-empty", "--no-verify", "-m", message, extra=git.BASE_AUTHOR
+    )
     commits = [git.text(repo, "rev-parse", "HEAD")]
     offsets: dict[str, list[str]] = {}
     for patch in patches:
@@ -54,7 +57,8 @@ def build_repo(repo: Path, base: Base, source: Path, patches: Sequence[Patch]) -
             git.git(repo, "am", "-q", "--keep-non-patch", "--no-gpg-sign", str(patch.path))
         except git.GitError as error:
             raise UserError(
-                f"{patch.name} does not apply to {base.name} after {len(commits) - 1} of {len(patches)} patches: {error}"
+                f"{patch.name} does not apply to {base.name} after {len(commits) - 1} of "
+                f"{len(patches)} patches: {error}"
             ) from None
         commits.append(git.text(repo, "rev-parse", "HEAD"))
     return Applied(repo, tuple(commits), offsets)
@@ -84,10 +88,11 @@ def key(base: Base, patches: Sequence[Patch]) -> str:
 
 
 def work_tree(base: Base, source: Path, patches: Sequence[Patch], to: Path) -> tuple[Path, bool]:
-    """A work tree at `to` with one commit for each patch; False when it was there already, as it should be.
+    """A work tree at `to` with one commit for each patch; False when it was there already, as it
+    should be.
 
-    A tree that this function made is replaced if it holds nothing else. UserError when it holds changes or commits of
-    the user's, or was not made here.
+    A tree that this function made is replaced if it holds nothing else. UserError when it holds
+    changes or commits of the user's, or was not made here.
     """
     env.make_folder(to.parent)
     wanted = key(base, patches)
@@ -110,14 +115,17 @@ def work_tree(base: Base, source: Path, patches: Sequence[Patch], to: Path) -> t
 
 
 def _check_replaceable(to: Path) -> dict[str, str]:
-    """The stamp of the tree at `to`, {} when nothing is there; UserError when replacing it would lose something."""
+    """The stamp of the tree at `to`, {} when nothing is there; UserError when replacing it would
+    lose something.
+    """
     if not to.exists() or (to.is_dir() and not any(to.iterdir())):
         return {}
     try:
         stamp = json.loads((to / ".git" / _STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise UserError(
-            f"{to} exists and was not made by `patchset apply`, so it is left alone. Name another folder with --to, or "
+            f"{to} exists and was not made by `patchset apply`, so it is left alone. Name another "
+            "folder with --to, or "
             "apply to a PyTorch checkout with --onto"
         ) from None
     try:
@@ -129,7 +137,8 @@ def _check_replaceable(to: Path) -> dict[str, str]:
         what = "changes that are not committed" if changed else "commits of your own"
         rows = "\n  ".join(changed.splitlines()[:5])
         raise UserError(
-            f"{to} holds {what}, which applying the series anew would lose{':' if rows else '.'}\n  {rows}\n"
+            f"{to} holds {what}, which applying the series anew would lose{':' if rows else '.'}\n "
+            f" {rows}\n"
             "Keep them (git format-patch, git stash) or name another folder with --to"
         )
     return {str(name): str(value) for name, value in stamp.items()}
@@ -150,7 +159,9 @@ def export(repo: Path, commit: str, to: Path) -> Path:
 
 
 def plain_tree(base: Base, source: Path, patches: Sequence[Patch], trees: Path) -> Path:
-    """The patched files without a repository, in a folder below `trees` that is named after what is in it."""
+    """The patched files without a repository, in a folder below `trees` that is named after what is
+    in it.
+    """
     to = trees / key(base, patches)
     if to.is_dir():
         return to

@@ -1,7 +1,9 @@
-"""Gets files from Debian's archive by apt-get, with lists of our own: no root, nothing of the system changes.
+"""Gets files from Debian's archive by apt-get, with lists of our own: no root, nothing of the
+system changes.
 
-The archive's address is the one the machine is configured with, the suite the one asked for, and the lists are
-verified by Debian's archive keyring, which every Debian release since 12 has for trixie too.
+The archive's address is the one the machine is configured with, the suite the one asked for, and
+the lists are verified by Debian's archive keyring, which every Debian release since 12 has for
+trixie too.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _TARBALL_BYTES = 27e6
 
 
 def archive_uri(etc: Path = _ETC) -> str:
-    """The address of the Debian archive that this machine uses; UserError when none is configured."""
+    """The address of the Debian archive that this machine uses; UserError when there is none."""
     texts = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
     found: list[str] = []
     for path in texts:
@@ -42,16 +44,20 @@ def archive_uri(etc: Path = _ETC) -> str:
     for uri in found:
         if re.fullmatch(r"(https?|file|mirror\+\S+)://?\S*/debian/?", uri):
             return uri.rstrip("/")
-    raise UserError(f"no Debian archive is configured in {etc} (this machine's packages come from elsewhere)")
+    raise UserError(
+        f"no Debian archive is configured in {etc} (this machine's packages come from elsewhere)"
+    )
 
 
 def _get(state: Path, sources: str, arguments: Sequence[str], where: Path) -> None:
-    """One apt-get run with `sources` as its only list; UserError with what it said when it fails."""
+    """One apt-get run with `sources` as its only list; UserError with its words when it fails."""
     program = shutil.which("apt-get")
     if program is None:
         raise UserError("apt-get was not found: this is no Debian machine")
     if not KEYRING.is_file():
-        raise UserError(f"{KEYRING} is missing (package debian-archive-keyring), so nothing could be verified")
+        raise UserError(
+            f"{KEYRING} is missing (package debian-archive-keyring), so nothing could be verified"
+        )
     for name in ("lists/partial", "cache/archives/partial"):
         env.make_folder(state / name)
     listed = state / "sources.list"
@@ -70,7 +76,9 @@ def _get(state: Path, sources: str, arguments: Sequence[str], where: Path) -> No
     for key, value in options.items():
         command += ["-o", f"{key}={value}"]
     variables = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run([*command, *arguments], cwd=where, env=variables, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *arguments], cwd=where, env=variables, capture_output=True, text=True
+    )
     said = (done.stderr + done.stdout).strip()
     # `update` ends with 0 even when the archive could not be reached.
     failed = re.search(r"^(W: Failed to fetch|E: |Err:).*", done.stderr + "\n" + done.stdout, re.M)
@@ -82,7 +90,13 @@ def _get(state: Path, sources: str, arguments: Sequence[str], where: Path) -> No
 
 
 def source_tarball(
-    wanted: AptSource, kept: Path, sha256: str, state: Path, *, progress: bool = True, uri: str | None = None
+    wanted: AptSource,
+    kept: Path,
+    sha256: str,
+    state: Path,
+    *,
+    progress: bool = True,
+    uri: str | None = None,
 ) -> None:
     """Downloads the source package's tarball to `kept`, its checksum verified."""
     line = f"deb-src [signed-by={KEYRING}] {uri or archive_uri()} {wanted.suite} main\n"
@@ -93,7 +107,11 @@ def source_tarball(
         def size() -> float:
             return sum(path.stat().st_size for path in where.rglob("*.xz*"))
 
-        bar = Bar(f"fetching {wanted.package} {wanted.version} from Debian {wanted.suite}", _TARBALL_BYTES, measure=size)
+        bar = Bar(
+            f"fetching {wanted.package} {wanted.version} from Debian {wanted.suite}",
+            _TARBALL_BYTES,
+            measure=size,
+        )
         with bar if progress else contextlib.nullcontext():
             _get(state, line, ["update"], where)
             package = f"{wanted.package}={wanted.version}"
@@ -106,9 +124,18 @@ def source_tarball(
 
 
 def binary_package(
-    package: str, version: str, suite: str, sha256: str, to: Path, state: Path, *, uri: str | None = None
+    package: str,
+    version: str,
+    suite: str,
+    sha256: str,
+    to: Path,
+    state: Path,
+    *,
+    uri: str | None = None,
 ) -> None:
-    """Unpacks one Debian package, its checksum verified, so that the folder `to` appears whole or not at all."""
+    """Unpacks one Debian package, its checksum verified, so that the folder `to` appears whole or
+    not at all.
+    """
     if shutil.which("dpkg-deb") is None:
         raise UserError("dpkg-deb was not found: this is no Debian machine")
     line = f"deb [signed-by={KEYRING}] {uri or archive_uri()} {suite} main\n"
@@ -121,9 +148,10 @@ def binary_package(
         if len(found) != 1:
             raise UserError(f"apt-get download {package}={version} brought {len(found)} packages")
         check_sha256(found[0], sha256)
-        done = subprocess.run(["dpkg-deb", "-x", str(found[0]), str(where / "root")], capture_output=True, text=True)
+        done = subprocess.run(
+            ["dpkg-deb", "-x", str(found[0]), str(where / "root")], capture_output=True, text=True
+        )
         if done.returncode != 0:
             raise UserError(f"dpkg-deb cannot unpack {found[0].name}: {done.stderr.strip()}")
         if not to.exists():
             (where / "root").rename(to)
-

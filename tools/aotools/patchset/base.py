@@ -1,4 +1,6 @@
-"""A base of the patch series: base.toml, the series, and the patches' headers (format: patches/README.md)."""
+"""A base of the patch series: base.toml, the series, and the patches' headers (format:
+patches/README.md).
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,15 @@ def check_sha256(path: Path, wanted: str) -> None:
         while chunk := handle.read(1 << 20):
             digest.update(chunk)
     if not wanted:
-        raise UserError(f"there is no checksum to verify {path} by; give one: --sha256 {digest.hexdigest()}")
+        raise UserError(
+            f"there is no checksum to verify {path} by; give one: --sha256 {digest.hexdigest()}"
+        )
     if digest.hexdigest() != wanted.lower():
         raise UserError(
-            f"{path} is not the file that is expected: its sha256 is {digest.hexdigest()}, pinned is {wanted}. If it "
-            "is another packing of the same release, give its own checksum: --sha256 SUM (each file is verified "
+            f"{path} is not the file that is expected: its sha256 is {digest.hexdigest()}, pinned "
+            f"is {wanted}. If it "
+            "is another packing of the same release, give its own checksum: --sha256 SUM (each "
+            "file is verified "
             "by itself all the same)"
         )
 
@@ -64,7 +70,7 @@ class AptSource:
 
 @dataclass(frozen=True)
 class WheelFacts:
-    """What a stock wheel is known to be; checked against the wheel itself before anything is built."""
+    """What a stock wheel is known to be; checked against the wheel before anything is built."""
 
     version: str
     git: str
@@ -75,7 +81,7 @@ class WheelFacts:
 
 @dataclass(frozen=True)
 class Change:
-    """One file of a patch: its blob before (None: the patch adds it) and after (None: removes it)."""
+    """One file of a patch: its blob before (None: it is added) and after (None: it is removed)."""
 
     path: str
     old: str | None
@@ -122,7 +128,9 @@ class Base:
         return self.folder.name
 
     def series(self) -> list[str]:
-        """Patch file names in the order of application; UserError when one is listed twice or is a path."""
+        """Patch file names in the order of application; UserError when one is listed twice or is a
+        path.
+        """
         path = self.folder / "series"
         if not path.is_file():
             raise UserError(f"{path} is missing; it lists the patches in their order, one a line")
@@ -146,7 +154,9 @@ class Base:
         return result
 
     def upto(self, last: str | None) -> list[Patch]:
-        """The patches up to and including `last` (with or without .patch); all when None, none for "none"."""
+        """The patches up to and including `last` (with or without .patch); all when None, none for
+        "none".
+        """
         patches = self.patches()
         if last is None:
             return patches
@@ -156,18 +166,23 @@ class Base:
         names = [patch.name for patch in patches]
         if wanted not in names:
             raise UserError(
-                f"{last} is not in {self.folder / 'series'}. It lists: {', '.join(names) or 'nothing'}"
+                f"{last} is not in {self.folder / 'series'}. It lists: "
+                f"{', '.join(names) or 'nothing'}"
             )
         return patches[: names.index(wanted) + 1]
 
 
 def load(name: str, root: Path | None = None) -> Base:
-    """Reads the base `name` ("v2.6.0") below `root` (default: patches/); UserError when unknown or malformed."""
+    """Reads the base `name` ("v2.6.0") below `root` (default: patches/); UserError when unknown or
+    malformed.
+    """
     root = root or ROOT / "patches"
     path = root / name / "base.toml"
     if "/" in name or not path.is_file():
         known = sorted(entry.parent.name for entry in root.glob("*/base.toml"))
-        raise UserError(f"there is no base {name!r} in {root}. There are: {', '.join(known) or 'none'}")
+        raise UserError(
+            f"there is no base {name!r} in {root}. There are: {', '.join(known) or 'none'}"
+        )
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         return _from_table(path.parent, table)
@@ -201,7 +216,8 @@ def _from_table(folder: Path, table: dict[str, Any]) -> Base:
     )
 
 
-# --- patches ---------------------------------------------------------------------------------------------------
+# --- patches --------------------------------------------------------------------------------------
+# -------------
 
 _DIFF = re.compile(r"^diff --git a/(.+) b/(.+)$")
 _INDEX = re.compile(r"^index ([0-9a-f]+)\.\.([0-9a-f]+)(?: \d{6})?$")
@@ -250,7 +266,9 @@ def _mail_problems(header: str) -> list[str]:
 
 def parse_fields(body: str) -> tuple[dict[str, str], list[str]]:
     """The fields in a commit message (patches/README.md) and what is wrong with them."""
-    paragraphs = [p for p in re.split(r"\n\s*\n", body) if p.lstrip("\n").startswith("Description:")]
+    paragraphs = [
+        p for p in re.split(r"\n\s*\n", body) if p.lstrip("\n").startswith("Description:")
+    ]
     if len(paragraphs) != 1:
         return {}, [f"has {len(paragraphs) or 'no'} paragraphs that start with 'Description:'"]
     fields: dict[str, str] = {}
@@ -282,7 +300,9 @@ def _value_problems(fields: Mapping[str, str]) -> list[str]:
     if bad("Bug", r"https://\S+( https://\S+)*"):
         problems.append("Bug is not a list of https addresses")
     if bad("Origin", r"(upstream|backport|vendor|other)(, .+)?"):
-        problems.append("Origin is not upstream, backport, vendor or other, then a comma and the source")
+        problems.append(
+            "Origin is not upstream, backport, vendor or other, then a comma and the source"
+        )
     if bad("Forwarded", r"no|not-needed|https://\S+"):
         problems.append("Forwarded is not no, not-needed or an https address")
     applied = fields.get("Applied-Upstream", "no")
@@ -309,9 +329,17 @@ def _changes(diff: str) -> tuple[list[Change], list[str]]:
         elif in_header and (match := _INDEX.match(line)):
             old, new = match[1], match[2]
             if len(old) != 40 or len(new) != 40:
-                problems.append(f"{path}: the index line's blob ids are abbreviated (use --full-index)")
-            changes.append(Change(path, None if not old.strip("0") else old, None if not new.strip("0") else new))
-        elif in_header and line.startswith(("old mode", "new mode", "rename ", "copy ", "similarity ")):
+                problems.append(
+                    f"{path}: the index line's blob ids are abbreviated (use --full-index)"
+                )
+            changes.append(
+                Change(
+                    path, None if not old.strip("0") else old, None if not new.strip("0") else new
+                )
+            )
+        elif in_header and line.startswith(
+            ("old mode", "new mode", "rename ", "copy ", "similarity ")
+        ):
             problems.append(f"{path}: {line}")
         elif line.startswith(("GIT binary patch", "Binary files ")):
             problems.append(f"{path}: is binary")

@@ -1,4 +1,6 @@
-"""tools/patchset check: everything that patches/README.md promises about a series, first without compiling."""
+"""tools/patchset check: everything that patches/README.md promises about a series, first without
+compiling.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ _SOURCE_SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 def planned(base_: Base, *, fast: bool) -> list[str]:
     """The names of the items that `run` looks at."""
     names = ["series", *(f"header of {patch.name}" for patch in base_.patches())]
-    names += ["blob chain", "base.toml lists the touched files", "applies without fuzz", "copies of our sources"]
+    names += [
+        "blob chain",
+        "base.toml lists the touched files",
+        "applies without fuzz",
+        "copies of our sources",
+    ]
     names += ["kernel launches", "Python files"]
     if not fast:
         from aotools.patchset import check_compile
@@ -62,7 +69,8 @@ def run(
         moved = [f"{patch}: {line}" for patch, lines in applied.offsets.items() for line in lines]
         report.add("applies without fuzz", moved, note=f"{len(patches)} patches, no offsets")
         trees = [
-            apply.export(repo, commit, Path(name) / f"tree-{index}") for index, commit in enumerate(applied.commits)
+            apply.export(repo, commit, Path(name) / f"tree-{index}")
+            for index, commit in enumerate(applied.commits)
         ]
         report.add("copies of our sources", _copies(base_, patches, trees[-1], own))
         _launches(report, patches, trees[-1])
@@ -88,7 +96,9 @@ def _series(base_: Base) -> list[str]:
     there = {path.name for path in base_.folder.glob("*.patch")}
     others = {path.name for path in base_.folder.iterdir()} - there - {"base.toml", "series"}
     problems = [f"{name} is not listed" for name in sorted(there - listed)]
-    return problems + [f"{name} is neither a patch nor base.toml nor series" for name in sorted(others)]
+    return problems + [
+        f"{name} is neither a patch nor base.toml nor series" for name in sorted(others)
+    ]
 
 
 def _chain(base_: Base, patches: Sequence[Patch]) -> list[str]:
@@ -99,7 +109,10 @@ def _chain(base_: Base, patches: Sequence[Patch]) -> list[str]:
         for change in patch.changes:
             before = state.get(change.path)
             if before != change.old:
-                problems.append(f"{patch.name}: {change.path} starts from {change.old}, but it is {before} there")
+                problems.append(
+                    f"{patch.name}: {change.path} starts from {change.old}, but it is {before} "
+                    "there"
+                )
             state[change.path] = change.new
     return problems
 
@@ -129,11 +142,21 @@ def _copies(base_: Base, patches: Sequence[Patch], tree: Path, own: Path) -> lis
         for path in own.rglob("*")
         if path.is_file() and path.suffix in _SOURCE_SUFFIXES
     }
-    left_out = {name for name in ours if any(name == top or name.startswith(f"{top}/") for top in base_.package_only)}
-    problems = [f"{name} is added, but not in aten_overrides/csrc/linalg" for name in sorted(added - ours)]
-    problems += [f"{name} is added, though package_only says not" for name in sorted(added & left_out)]
+    left_out = {
+        name
+        for name in ours
+        if any(name == top or name.startswith(f"{top}/") for top in base_.package_only)
+    }
+    problems = [
+        f"{name} is added, but not in aten_overrides/csrc/linalg" for name in sorted(added - ours)
+    ]
+    problems += [
+        f"{name} is added, though package_only says not" for name in sorted(added & left_out)
+    ]
     for name in sorted(ours - added - left_out):
-        problems.append(f"aten_overrides/csrc/linalg/{name} is added by no patch (or belongs into package_only)")
+        problems.append(
+            f"aten_overrides/csrc/linalg/{name} is added by no patch (or belongs into package_only)"
+        )
     for name in sorted(added & ours):
         if (tree / LINALG / name).read_bytes() != (own / name).read_bytes():
             problems.append(f"{name} differs from aten_overrides/csrc/linalg/{name}")
@@ -148,8 +171,12 @@ def _launches(report: Report, patches: Sequence[Patch], tree: Path) -> None:
         return
     checker = _load(script)
     problems = []
-    files = sorted({change.path for patch in patches for change in patch.changes if change.new is not None})
-    sources = [path for path in files if path.endswith(_SOURCE_SUFFIXES) and (tree / path).is_file()]
+    files = sorted(
+        {change.path for patch in patches for change in patch.changes if change.new is not None}
+    )
+    sources = [
+        path for path in files if path.endswith(_SOURCE_SUFFIXES) and (tree / path).is_file()
+    ]
     for path in sources:
         code = (tree / path).read_text(encoding="utf-8")
         count = checker.check_code_for_cuda_kernel_launches(code, path)
@@ -178,12 +205,16 @@ def _python_files(patches: Sequence[Patch], tree: Path) -> list[str]:
 
 
 def update_base(base_: Base, given: Path | None, *, dry_run: bool) -> int:
-    """Writes the [blobs] table of base.toml anew: what the series touches, the linalg folder, and `extra`."""
+    """Writes the [blobs] table of base.toml anew: what the series touches, the linalg folder, and
+    `extra`.
+    """
     blobs = fetch.current_blobs(base_, [*base.touched(base_.patches()), *base_.extra], given)
     path = base_.folder / "base.toml"
     text = base.update_blobs(base_, blobs)
     gone, new = sorted(set(base_.blobs) - set(blobs)), sorted(set(blobs) - set(base_.blobs))
-    other = sorted(name for name in set(blobs) & set(base_.blobs) if blobs[name] != base_.blobs[name])
+    other = sorted(
+        name for name in set(blobs) & set(base_.blobs) if blobs[name] != base_.blobs[name]
+    )
     for sign, names in (("-", gone), ("+", new), ("~", other)):
         for name in names:
             print(f"{sign} {name}")

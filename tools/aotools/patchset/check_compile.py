@@ -1,4 +1,6 @@
-"""The compiling part of tools/patchset check: each patch alone, MAGMA off, ROCm's form, Context.cpp and Module.cpp."""
+"""The compiling part of tools/patchset check: each patch alone, MAGMA off, ROCm's form, Context.cpp
+and Module.cpp.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def planned(base_: Base) -> list[str]:
 
 
 def run(
-    report: Report, base_: Base, patches: Sequence[Patch], trees: Sequence[Path], wheel_spec: str | None, build: Path
+    report: Report,
+    base_: Base,
+    patches: Sequence[Patch],
+    trees: Sequence[Path],
+    wheel_spec: str | None,
+    build: Path,
 ) -> None:
     """Compiles the states after each patch; `trees[k]` is the source after k patches."""
     try:
@@ -43,28 +50,56 @@ def run(
         return
     differs = wheel.check_known(wheel_, base_.wheels.get(wheel_.version))
     report.add(f"torch {wheel_.full_version} is the build that base.toml describes", differs)
-    states = [(f"after {patch.name}", list(patches[: index + 1])) for index, patch in enumerate(patches)]
-    for (label, applied), tree in zip(states or [("the bare base", [])], trees[1:] or trees, strict=True):
+    states = [
+        (f"after {patch.name}", list(patches[: index + 1])) for index, patch in enumerate(patches)
+    ]
+    for (label, applied), tree in zip(
+        states or [("the bare base", [])], trees[1:] or trees, strict=True
+    ):
         _state(report, label, base_, applied, tree, wheel_, build / "check")
 
 
 def _state(
-    report: Report, label: str, base_: Base, patches: Sequence[Patch], tree: Path, wheel_: Wheel, build: Path
+    report: Report,
+    label: str,
+    base_: Base,
+    patches: Sequence[Patch],
+    tree: Path,
+    wheel_: Wheel,
+    build: Path,
 ) -> None:
     on = overlay.build(build / "magma", tree, base_, patches, wheel_, magma=True)
     units = _units(on, wheel_, magma=True, syntax_only=False)
     note = f"{len(units)} units, -O2, MAGMA {'on' if wheel_.magma_enabled else 'off'}"
-    _compile(report, f"{label}: linalg units compile", relink.make_compiler(wheel_, on.folder), units, note)
+    _compile(
+        report,
+        f"{label}: linalg units compile",
+        relink.make_compiler(wheel_, on.folder),
+        units,
+        note,
+    )
     off = overlay.build(build / "no-magma", tree, base_, patches, wheel_, magma=False)
-    guarded = [unit for unit in _units(off, wheel_, magma=False, syntax_only=True) if _names_magma(unit.source)]
+    guarded = [
+        unit
+        for unit in _units(off, wheel_, magma=False, syntax_only=True)
+        if _names_magma(unit.source)
+    ]
     names = ", ".join(unit.source.name for unit in guarded)
-    _compile(report, f"{label}: without MAGMA", relink.make_compiler(wheel_, off.folder), guarded, f"{names}, syntax")
+    _compile(
+        report,
+        f"{label}: without MAGMA",
+        relink.make_compiler(wheel_, off.folder),
+        guarded,
+        f"{names}, syntax",
+    )
     for path in _SINGLE:
         _single(report, f"{label}: {Path(path).name}", base_, tree, path, wheel_, build / "singles")
     _rocm(report, label, wheel_, on, build)
 
 
-def _units(include: overlay.Overlay, wheel_: Wheel, *, magma: bool, syntax_only: bool) -> list[Unit]:
+def _units(
+    include: overlay.Overlay, wheel_: Wheel, *, magma: bool, syntax_only: bool
+) -> list[Unit]:
     arguments = relink.flags(wheel_, include.folder, magma=magma)
     return [Unit(source.name, source, arguments, syntax_only) for source in include.sources()]
 
@@ -73,7 +108,9 @@ def _names_magma(source: Path) -> bool:
     return "AT_MAGMA_ENABLED" in source.read_text(encoding="utf-8")
 
 
-def _compile(report: Report, item: str, compiler_: Compiler, units: Sequence[Unit], note: str) -> None:
+def _compile(
+    report: Report, item: str, compiler_: Compiler, units: Sequence[Unit], note: str
+) -> None:
     if not units:
         report.add(item, "there is nothing to compile")
         return
@@ -81,7 +118,9 @@ def _compile(report: Report, item: str, compiler_: Compiler, units: Sequence[Uni
     problems = []
     for result in compiler_.run(order):
         if not result.ok:
-            rows = [row for row in result.messages.splitlines() if "error" in row] or result.messages.splitlines()
+            rows = [
+                row for row in result.messages.splitlines() if "error" in row
+            ] or result.messages.splitlines()
             problems.append(f"{result.unit.label}:\n" + "\n".join(rows[:_ERROR_LINES]))
     report.add(item, problems, note=note)
 
@@ -91,7 +130,10 @@ def _single(
 ) -> None:
     """A syntax check of one file outside linalg, the tree's own headers first."""
     if wheel_.version != base_.version:
-        report.skip(item, f"it needs the headers of torch {base_.version}, and this is {wheel_.full_version}")
+        report.skip(
+            item,
+            f"it needs the headers of torch {base_.version}, and this is {wheel_.full_version}",
+        )
         return
     if not (tree / path).is_file():
         report.skip(item, f"{path} is not among the base's files")
@@ -113,15 +155,19 @@ def _single(
     arguments += [f"-I{folder}", *extra, f"-isystem{wheel_.include}/kineto"]
     unit = Unit(path, folder / path, tuple(arguments), syntax_only=True)
     roots = {"tree": folder, "wheel": wheel_.site, "root": env.ROOT}
-    _compile(report, item, Compiler(roots=roots, first=(folder / "aten/src", folder)), [unit], "syntax")
+    _compile(
+        report, item, Compiler(roots=roots, first=(folder / "aten/src", folder)), [unit], "syntax"
+    )
 
 
 def _fmt(base_: Base) -> Path:
-    """The include folder of fmt: the system's, or that of the Debian package that base.toml names."""
+    """The include folder of fmt: the system's, or that of base.toml's Debian package."""
     if Path("/usr/include/fmt/format.h").is_file():
         return Path("/usr/include")
     if not base_.fmt:
-        raise UserError("the headers of fmt are not installed, and base.toml names no package of them")
+        raise UserError(
+            "the headers of fmt are not installed, and base.toml names no package of them"
+        )
     place = env.cache_dir() / f"fmt-{re.sub(r'[^0-9.]', '-', base_.fmt['version'])}"
     if not (place / "usr/include/fmt/format.h").is_file():
         with env.lock(place.with_name(f".{place.name}.lock"), "fetching the headers of fmt"):
@@ -130,7 +176,8 @@ def _fmt(base_: Base) -> Path:
                     apt.binary_package(**base_.fmt, to=place, state=env.cache_dir() / "apt")
                 except UserError as error:
                     raise UserError(
-                        f"the headers of fmt are not installed and could not be fetched ({error}). On Debian and "
+                        f"the headers of fmt are not installed and could not be fetched ({error}). "
+                        "On Debian and "
                         f"Ubuntu: apt-get install {base_.fmt['package']}"
                     ) from None
     return place / "usr/include"
@@ -141,7 +188,8 @@ def _python_headers() -> Path:
     if not (folder / "Python.h").is_file():
         version = sysconfig.get_python_version()
         raise UserError(
-            f"Python.h is not in {folder}. On Debian and Ubuntu: apt-get install python{version}-dev"
+            f"Python.h is not in {folder}. On Debian and Ubuntu: apt-get install "
+            f"python{version}-dev"
         )
     return folder
 
@@ -158,9 +206,18 @@ def _rocm(report: Report, label: str, wheel_: Wheel, include: overlay.Overlay, b
             continue
         if not magma:
             sources = [source for source in sources if _names_magma(source)]
-        units = [hip.unit(source, folder, wheel_, relink.MAGMA_PROTOTYPES, magma=magma) for source in sources]
+        units = [
+            hip.unit(source, folder, wheel_, relink.MAGMA_PROTOTYPES, magma=magma)
+            for source in sources
+        ]
         roots = {"hip": folder, "wheel": wheel_.site, "root": env.ROOT}
         first = (folder, hip.PROTOTYPES, relink.MAGMA_PROTOTYPES)
         units = [replace(unit, label=unit.source.name) for unit in units]
         names = ", ".join(unit.label for unit in units) if len(units) < 3 else f"{len(units)} units"
-        _compile(report, item, Compiler(roots=roots, first=first), units, f"{names} hipified, syntax, prototypes")
+        _compile(
+            report,
+            item,
+            Compiler(roots=roots, first=first),
+            units,
+            f"{names} hipified, syntax, prototypes",
+        )

@@ -25,9 +25,13 @@ def parser() -> argparse.ArgumentParser:
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
-        sub.add_argument("--base", default="v2.6.0", help="folder below patches/ (default: %(default)s)")
+        sub.add_argument(
+            "--base", default="v2.6.0", help="folder below patches/ (default: %(default)s)"
+        )
         sub.add_argument("--patches-root", type=Path, help=argparse.SUPPRESS)
-        sub.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+        sub.add_argument(
+            "--dry-run", action="store_true", help="say what would be done, and do nothing"
+        )
         return sub
 
     def source_options(sub: argparse.ArgumentParser) -> None:
@@ -35,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
             "--source",
             nargs="+",
             metavar=("KIND", "PATH"),
-            help="apt | git | tarball FILE | dir FOLDER; default: what is in the cache, then apt, then git",
+            help="apt | git | tarball FILE | dir FOLDER; default: the cache, then apt, then git",
         )
         sub.add_argument("--url", help="for git: another address than base.toml's")
         sub.add_argument("--sha256", help="for tarball: its checksum, if it is not the pinned one")
@@ -43,39 +47,67 @@ def parser() -> argparse.ArgumentParser:
     sub = command("fetch", "Bring the source files of a base into the cache, each verified.")
     source_options(sub)
 
-    sub = command("apply", "Apply the series: into a work tree of its own, or onto a PyTorch checkout.")
+    sub = command(
+        "apply", "Apply the series: into a work tree of its own, or onto a PyTorch checkout."
+    )
     source_options(sub)
     where = sub.add_mutually_exclusive_group()
     where.add_argument("--to", type=Path, help="the work tree to make (default: build/<base>/src)")
     where.add_argument("--onto", type=Path, help="a PyTorch checkout or source tree of the base")
     sub.add_argument("--upto", metavar="PATCH", help="the last patch to apply; none: the bare base")
     sub.add_argument(
-        "--continue", dest="go_on", action="store_true", help="with --onto: apply what a half-applied tree lacks"
+        "--continue",
+        dest="go_on",
+        action="store_true",
+        help="with --onto: apply what a half-applied tree lacks",
     )
 
     sub = command("check", "Prove that the series is in order, applies, compiles and is described.")
     source_options(sub)
     sub.add_argument("--fast", action="store_true", help="without compiling")
-    sub.add_argument("--wheel", default=None, help="compile against this torch (default: the base's version)")
     sub.add_argument(
-        "--update-base", action="store_true", help="write the [blobs] table of base.toml anew from the series"
+        "--wheel", default=None, help="compile against this torch (default: the base's version)"
+    )
+    sub.add_argument(
+        "--update-base",
+        action="store_true",
+        help="write the [blobs] table of base.toml anew from the series",
     )
 
-    sub = command("relink", "Build the patched linalg sources into a library that a stock wheel loads.")
+    sub = command(
+        "relink", "Build the patched linalg sources into a library that a stock wheel loads."
+    )
     source_options(sub)
     sub.add_argument(
         "--wheel",
         default=None,
-        help="2.6.0 | 2.11.0 | existing (the torch of your own Python; PYTHON names it) | a site-packages folder "
+        help="2.6.0 | 2.11.0 | existing (the torch of your own Python; PYTHON names it) | "
+        "a site-packages folder "
         "(default: the base's version)",
     )
-    sub.add_argument("--magma", choices=("wheel", "off"), help="default: the wheel's, if it exports what is needed")
     sub.add_argument(
-        "--entries", default="changed", help="which of the 15 entries are ours: changed (default) | all | a,b,c"
+        "--magma",
+        choices=("wheel", "off"),
+        help="default: the wheel's, if it exports what is needed",
     )
-    sub.add_argument("--patches", metavar="PATCH", help="the last patch to build in (default: all); none: unpatched")
-    sub.add_argument("--tree", type=Path, help="build from this patched source tree instead of the series")
-    sub.add_argument("--out", type=Path, help="folder for the library and its facts (default: below build/<base>)")
+    sub.add_argument(
+        "--entries",
+        default="changed",
+        help="which of the 15 entries are ours: changed (default) | all | a,b,c",
+    )
+    sub.add_argument(
+        "--patches",
+        metavar="PATCH",
+        help="the last patch to build in (default: all); none: unpatched",
+    )
+    sub.add_argument(
+        "--tree", type=Path, help="build from this patched source tree instead of the series"
+    )
+    sub.add_argument(
+        "--out",
+        type=Path,
+        help="folder for the library and its facts (default: below build/<base>)",
+    )
     sub.add_argument("--json", action="store_true", help="print the build facts as JSON")
     return top
 
@@ -90,7 +122,9 @@ def main() -> int:
 
 def _source_of(base_: base.Base, options: argparse.Namespace) -> Path:
     kind, given = _source_option(options)
-    return fetch.source(base_, kind, given, url=options.url, sha256=options.sha256, progress=sys.stdout.isatty())
+    return fetch.source(
+        base_, kind, given, url=options.url, sha256=options.sha256, progress=sys.stdout.isatty()
+    )
 
 
 def _source_option(options: argparse.Namespace) -> tuple[str | None, Path | None]:
@@ -108,8 +142,15 @@ def _fetch(base_: base.Base, options: argparse.Namespace) -> int:
         if kind is None and fetch.ready(base_):
             print(f"nothing to do: {fetch.tree_path(base_)} is complete")
         else:
-            how = " ".join([kind, *([str(given)] if given else [])]) if kind else "the cache's tarball, apt, git"
-            print(f"would fetch {len(base_.blobs)} files of PyTorch {base_.tag} into {fetch.tree_path(base_)}: {how}")
+            how = (
+                " ".join([kind, *([str(given)] if given else [])])
+                if kind
+                else "the cache's tarball, apt, git"
+            )
+            print(
+                f"would fetch {len(base_.blobs)} files of PyTorch {base_.tag} into "
+                f"{fetch.tree_path(base_)}: {how}"
+            )
         return 0
     tree = _source_of(base_, options)
     print(f"{len(base_.blobs)} files of PyTorch {base_.tag}, verified by their blob ids: {tree}")
@@ -125,7 +166,9 @@ def _apply(base_: base.Base, options: argparse.Namespace) -> int:
 
         source = _source_of(base_, options)
         target = options.onto.expanduser().absolute()
-        for line in onto.apply_onto(base_, source, patches, target, go_on=options.go_on, dry_run=options.dry_run):
+        for line in onto.apply_onto(
+            base_, source, patches, target, go_on=options.go_on, dry_run=options.dry_run
+        ):
             print(line)
         return 0
     to = (options.to or build_dir(base_) / "src").expanduser().absolute()
@@ -135,7 +178,9 @@ def _apply(base_: base.Base, options: argparse.Namespace) -> int:
             print(f"  {patch.name}: {patch.subject}")
         return 0
     tree, made = apply.work_tree(base_, _source_of(base_, options), patches, to)
-    print(f"{tree}: {base_.tag} with {len(patches)} patches{'' if made else ' (was there already)'}")
+    print(
+        f"{tree}: {base_.tag} with {len(patches)} patches{'' if made else ' (was there already)'}"
+    )
     for patch in patches:
         print(f"  {patch.name}: {patch.subject}")
     return 0
@@ -154,7 +199,11 @@ def _check(base_: base.Base, options: argparse.Namespace) -> int:
             print(name)
         return 0
     report = check.run(
-        base_, _source_of(base_, options), wheel_spec=options.wheel, fast=options.fast, build=build_dir(base_)
+        base_,
+        _source_of(base_, options),
+        wheel_spec=options.wheel,
+        fast=options.fast,
+        build=build_dir(base_),
     )
     return report.exit_code
 
@@ -164,7 +213,11 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
     spec = options.wheel or base_.version
     out = options.out.expanduser().absolute() if options.out else None
     if options.dry_run:
-        what = f"the tree {options.tree}" if options.tree else f"{base_.tag} and {len(patches)} patches"
+        what = (
+            f"the tree {options.tree}"
+            if options.tree
+            else f"{base_.tag} and {len(patches)} patches"
+        )
         entries = relink.parse_entries(options.entries, base_)
         print(f"would build {what} against torch {spec} into {out or build_dir(base_)}")
         print(f"entries of its own: {', '.join(entries)}")
@@ -174,14 +227,20 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
         if not (tree / base.LINALG).is_dir():
             raise UserError(f"{tree} is not a PyTorch source tree: it has no {base.LINALG}")
     else:
-        tree = apply.plain_tree(base_, _source_of(base_, options), patches, build_dir(base_) / "trees")
+        tree = apply.plain_tree(
+            base_, _source_of(base_, options), patches, build_dir(base_) / "trees"
+        )
     wheel_ = wheel.inspect(wheel.locate(spec))
     magma, _ = relink.choose_magma(options.magma, wheel_)
     if out is None:
         label = "tree" if options.tree else "unpatched" if not patches else "patched"
         if patches and options.patches:
             label = f"upto-{patches[-1].name.removesuffix('.patch')}"
-        out = build_dir(base_) / f"torch-{wheel_.full_version}" / (label if magma else f"{label}-no-magma")
+        out = (
+            build_dir(base_)
+            / f"torch-{wheel_.full_version}"
+            / (label if magma else f"{label}-no-magma")
+        )
     made = relink.relink(
         base_,
         tree,
@@ -194,7 +253,12 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
         quiet=options.json,
     )
     if options.json:
-        print(json.dumps({**made.facts, "path": str(made.library), "seconds": round(made.seconds, 2)}, indent=1))
+        print(
+            json.dumps(
+                {**made.facts, "path": str(made.library), "seconds": round(made.seconds, 2)},
+                indent=1,
+            )
+        )
         return 0
     _print_relinked(made)
     return 0
@@ -202,15 +266,23 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
 
 def _print_relinked(made: relink.Relinked) -> None:
     facts = made.facts
-    needs = ", ".join(f"{family} {version}" for family, version in facts["needs"].items() if version)
+    needs = ", ".join(
+        f"{family} {version}" for family, version in facts["needs"].items() if version
+    )
     magma = facts["magma"]
     lacking = len(magma["lacking"])
     magma_text = "the wheel's" if magma["mode"] == "wheel" else "off"
     if lacking:
         magma_text += f" ({lacking} of its functions are not in this wheel and raise when called)"
     print(f"{made.library}")
-    print(f"  torch {facts['torch']}, {len(facts['patches'])} patches, {facts['library']['bytes'] / 1e6:.2f} MB")
-    print(f"  ours: {', '.join(facts['entries'])}; the other {15 - len(facts['entries'])} entries stay the wheel's")
+    print(
+        f"  torch {facts['torch']}, {len(facts['patches'])} patches, "
+        f"{facts['library']['bytes'] / 1e6:.2f} MB"
+    )
+    print(
+        f"  ours: {', '.join(facts['entries'])}; the other {15 - len(facts['entries'])} entries "
+        "stay the wheel's"
+    )
     print(f"  MAGMA: {magma_text}; needs {needs}")
     for name, how in facts["headers"].items():
         print(f"  {name}: {how}")

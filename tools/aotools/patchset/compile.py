@@ -1,8 +1,10 @@
-"""Runs g++ over several sources, two things in mind: the machine's memory, and never compiling the same twice.
+"""Runs g++ over several sources, two things in mind: the machine's memory, and never compiling the
+same twice.
 
-A result is kept under a key made of the compiler, the arguments, the source's text and the names of the headers in
-the folders that come first and hide another of that name; beside it stands what the source included, with each
-file's state. It is used again only if all of that is unchanged. Paths below the given roots are written as names, so that a tree may move.
+A result is kept under a key made of the compiler, the arguments, the source's text and the names of
+the headers in the folders that come first and hide another of that name; beside it stands what the
+source included, with each file's state. It is used again only if all of that is unchanged. Paths
+below the given roots are written as names, so that a tree may move.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _CACHE_BYTES = 400e6
 
 @cache
 def compiler() -> tuple[str, str]:
-    """The C++ compiler's command and what it calls itself; UserError when there is none that serves."""
+    """The C++ compiler's command and what it calls itself; UserError when there is none that
+    serves.
+    """
     name = os.environ.get("CXX") or "g++"
     path = shutil.which(name)
     if path is None:
@@ -41,12 +45,21 @@ def compiler() -> tuple[str, str]:
         )
     done = subprocess.run([path, "--version"], capture_output=True, text=True)
     version = done.stdout.splitlines()[0] if done.stdout else ""
-    number = subprocess.run([path, "-dumpfullversion", "-dumpversion"], capture_output=True, text=True)
+    number = subprocess.run(
+        [path, "-dumpfullversion", "-dumpversion"], capture_output=True, text=True
+    )
     major = re.match(r"\d+", number.stdout)
-    if done.returncode != 0 or "clang" in done.stdout or major is None or int(major[0]) < _GCC_AT_LEAST:
+    if (
+        done.returncode != 0
+        or "clang" in done.stdout
+        or major is None
+        or int(major[0]) < _GCC_AT_LEAST
+    ):
         raise UserError(
-            f"{path} is {version or 'not a compiler that answers --version'}; GNU g++ {_GCC_AT_LEAST} or newer is "
-            "needed, because the wheels were built with g++ and its old string ABI is one of g++'s. Name one: CXX=g++-13"
+            f"{path} is {version or 'not a compiler that answers --version'}; GNU g++ "
+            f"{_GCC_AT_LEAST} or newer is "
+            "needed, because the wheels were built with g++ and its old string ABI is one of "
+            "g++'s. Name one: CXX=g++-13"
         )
     return path, version
 
@@ -75,7 +88,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a unit: the object (None for a syntax check or a failure) and the compiler's words."""
+    """What became of a unit: the object (None for a syntax check or a failure) and the compiler's
+    words.
+    """
 
     unit: Unit
     ok: bool
@@ -87,15 +102,19 @@ class Result:
 
 @dataclass
 class Compiler:
-    """Compiles units; `roots` names the folders whose place must not matter, most specific first."""
+    """Compiles units; `roots` names folders whose place must not matter, the longest first."""
 
     roots: Mapping[str, Path]
     first: Sequence[Path] = ()  # include folders whose header names are part of the key
     store: Path = field(default_factory=lambda: env.cache_dir() / "objects")
     _states: dict[str, str] = field(default_factory=dict)
 
-    def run(self, units: Sequence[Unit], done: Callable[[Result], None] | None = None) -> list[Result]:
-        """Compiles all units, several at once, in the order given; `done` is called as each one ends."""
+    def run(
+        self, units: Sequence[Unit], done: Callable[[Result], None] | None = None
+    ) -> list[Result]:
+        """Compiles all units, several at once, in the order given; `done` is called as each one
+        ends.
+        """
         results: dict[str, Result] = {}
         missing = []
         for unit in units:
@@ -133,13 +152,13 @@ class Compiler:
         return text
 
     def _state(self, path: str) -> str:
-        """A file's content for files that are ours; size and time for the wheel's and the system's."""
+        """The content for files that are ours; size and time for the wheel's and the system's."""
         if path not in self._states:
             try:
                 if path.startswith(tuple(str(folder) for folder in self.first)):
                     state = hashlib.sha256(Path(path).read_bytes()).hexdigest()
                 else:
-                    info = os.stat(path)
+                    info = Path(path).stat()
                     state = f"{info.st_size}:{info.st_mtime_ns}"
             except OSError:
                 state = "gone"
@@ -168,7 +187,9 @@ class Compiler:
             for path in folder.rglob("*")
             if path.is_file() and path.suffix != ".cpp"
         }
-        return sorted(str(name) for name in names if any((other / name).is_file() for other in others))
+        return sorted(
+            str(name) for name in names if any((other / name).is_file() for other in others)
+        )
 
     def _look_up(self, unit: Unit) -> Result | None:
         started = time.monotonic()
@@ -178,7 +199,9 @@ class Compiler:
         except (OSError, ValueError):
             return None
         for entry in entries:
-            if all(self._state(self._placed(path)) == state for path, state in entry["files"].items()):
+            if all(
+                self._state(self._placed(path)) == state for path, state in entry["files"].items()
+            ):
                 made = manifest.with_name(entry["object"]) if entry["object"] else None
                 if made is not None and not made.is_file():
                     continue
@@ -200,7 +223,9 @@ class Compiler:
             command += ["-MD", "-MF", str(deps), "-fdiagnostics-color=never"]
             # Assembler files of the largest unit take megabytes, and /tmp is often small.
             variables = {**os.environ, "TMPDIR": name, "LC_ALL": "C"}
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=variables)
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", env=variables
+            )
             if done.returncode != 0:
                 return Result(unit, False, None, _reason(done), time.monotonic() - started, False)
             kept = None
@@ -211,13 +236,18 @@ class Compiler:
                     made.replace(kept)
                 self._remember(folder / f"{key}.json", deps, kept)
             except OSError as error:
-                raise UserError(f"cannot keep the object of {unit.label} in {folder}: {error.strerror}") from None
+                raise UserError(
+                    f"cannot keep the object of {unit.label} in {folder}: {error.strerror}"
+                ) from None
         return Result(unit, True, kept, done.stderr, time.monotonic() - started, False)
 
     def _remember(self, manifest: Path, deps: Path, kept: Path | None) -> None:
         words = deps.read_text().replace("\\\n", " ").partition(":")[2]
         files = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r"(?:\\.|\S)+", words)]
-        named = {self._named(os.path.normpath(path)): self._state(os.path.normpath(path)) for path in files}
+        named = {
+            self._named(os.path.normpath(path)): self._state(os.path.normpath(path))
+            for path in files
+        }
         try:
             entries = json.loads(manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -240,7 +270,8 @@ class Compiler:
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode < 0 or "Killed signal" in done.stderr:
         return (
-            f"the compiler was killed ({done.stderr.strip() or f'signal {-done.returncode}'}): most often the memory "
+            f"the compiler was killed ({done.stderr.strip() or f'signal {-done.returncode}'}): "
+            "most often the memory "
             "ran out. Try MAX_JOBS=1"
         )
     return done.stderr.strip()

@@ -1,4 +1,6 @@
-"""Reads what matters of an ELF shared library, without readelf: names, paths, symbols, versions needed."""
+"""Reads what matters of an ELF shared library, without readelf: names, paths, symbols, versions
+needed.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ class Elf:
 def read(path: Path) -> Elf:
     """Reads a 64-bit little-endian shared library; UserError when the file is not one."""
     try:
-        with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with (
+            path.open("rb") as handle,
+            mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
             return _Reader(path, data).elf()
     except (OSError, ValueError, struct.error, IndexError, KeyError) as error:
         raise UserError(f"{path} is not a shared library that can be read: {error}") from None
@@ -65,7 +70,9 @@ class _Reader:
         self.loads: list[tuple[int, int, int]] = []
         self.dynamic: list[tuple[int, int]] = []
         for index in range(count):
-            kind, _, at, address, _, length = struct.unpack_from("<IIQQQQ", data, offset + index * size)
+            kind, _, at, address, _, length = struct.unpack_from(
+                "<IIQQQQ", data, offset + index * size
+            )
             if kind == _PT_LOAD:
                 self.loads.append((address, length, at))
             elif kind == _PT_DYNAMIC:
@@ -128,7 +135,9 @@ class _Reader:
         symbols = list(self.symbols())
 
         def paths(name: str) -> tuple[str, ...]:
-            return tuple(part for value in self.values(name) for part in self.string(value).split(":"))
+            return tuple(
+                part for value in self.values(name) for part in self.string(value).split(":")
+            )
 
         return Elf(
             path=self.path,

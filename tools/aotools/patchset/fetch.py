@@ -1,7 +1,9 @@
-"""Brings the files of a base into the cache, from Debian's archive, a git server, a tarball or a folder.
+"""Brings the files of a base into the cache, from Debian's archive, a git server, a tarball or a
+folder.
 
-Only the files in base.toml's [blobs] are kept, each verified by its git blob id, so it does not matter which of the
-sources they came from. The cache is cache/source/<base>/tree-<key of the list>; a tree is complete or not there.
+Only the files in base.toml's [blobs] are kept, each verified by its git blob id, so it does not
+matter which of the sources they came from. The cache is cache/source/<base>/tree-<key of the list>;
+a tree is complete or not there.
 """
 
 from __future__ import annotations
@@ -65,8 +67,9 @@ def source(
 ) -> Path:
     """The folder with the base's files, fetched when they are not cached.
 
-    `kind` is one of SOURCES with `given` for "tarball" and "dir"; without it the tarball in the cache, apt and git are
-    tried in this order. UserError with the reason of each source that failed; the cache is then as before.
+    `kind` is one of SOURCES with `given` for "tarball" and "dir"; without it the tarball in the
+    cache, apt and git are tried in this order. UserError with the reason of each source that
+    failed; the cache is then as before.
     """
     tree = tree_path(base)
     if kind is None and ready(base):
@@ -91,27 +94,39 @@ def source(
     raise UserError(
         f"no source of PyTorch {base.version} could be had.\n  "
         + "\n  ".join(reasons)
-        + "\nWith a copy of the release at hand: tools/patchset fetch --source dir FOLDER, or --source tarball FILE"
+        + "\nWith a copy of the release at hand: tools/patchset fetch --source dir FOLDER, or "
+        "--source tarball FILE"
     )
 
 
 def _steps(
-    base: Base, kind: str | None, given: Path | None, url: str | None, sha256: str | None, progress: bool
+    base: Base,
+    kind: str | None,
+    given: Path | None,
+    url: str | None,
+    sha256: str | None,
+    progress: bool,
 ) -> dict[str, Callable[[Path], None]]:
     if kind in ("tarball", "dir") and given is None:
-        raise UserError(f"--source {kind} needs a {'file' if kind == 'tarball' else 'folder'} after it")
+        raise UserError(
+            f"--source {kind} needs a {'file' if kind == 'tarball' else 'folder'} after it"
+        )
     if given is not None:
         given = given.expanduser().absolute()
     paths = sorted(base.blobs)
     kept = downloaded(base)
     all_steps: dict[str, Callable[[Path], None]] = {}
     if kind == "tarball" and given is not None:
-        all_steps["tarball"] = lambda to: unpack(given, paths, to, sha256 or base.tarball_sha256, progress)
+        all_steps["tarball"] = lambda to: unpack(
+            given, paths, to, sha256 or base.tarball_sha256, progress
+        )
     elif kind == "dir" and given is not None:
         all_steps["dir"] = lambda to: _copy(given, paths, to, base)
     else:
         if kind is None and kept.is_file():
-            all_steps["tarball in the cache"] = lambda to: unpack(kept, paths, to, base.tarball_sha256, progress)
+            all_steps["tarball in the cache"] = lambda to: unpack(
+                kept, paths, to, base.tarball_sha256, progress
+            )
         if kind in (None, "apt"):
             all_steps["apt"] = lambda to: _from_apt(base, paths, to, progress)
         if kind in (None, "git"):
@@ -133,7 +148,8 @@ def _install(base: Base, step: Callable[[Path], None]) -> None:
         wrong = wrong_files(fresh, base.blobs)
         if wrong:
             raise UserError(
-                f"this is not PyTorch {base.tag}: {len(wrong)} of {len(base.blobs)} files differ from "
+                f"this is not PyTorch {base.tag}: {len(wrong)} of {len(base.blobs)} files differ "
+                "from "
                 f"{base.folder / 'base.toml'}, the first is\n  {wrong[0]}"
             )
         if target.exists():  # damaged since
@@ -147,17 +163,24 @@ def downloaded(base: Base) -> Path:
 
 
 def current_blobs(base: Base, paths: Iterable[str], given: Path | None = None) -> dict[str, str]:
-    """The blob ids that `paths` and the linalg folder have in the release: what base.toml should list.
+    """The blob ids that `paths` and the linalg folder have in the release: what base.toml should
+    list.
 
-    Read from `given`, a source tree, or else from the pinned tarball, which is fetched when it is not cached.
+    Read from `given`, a source tree, or else from the pinned tarball, which is fetched when it is
+    not cached.
     """
     if given is not None:
-        linalg = (f"{LINALG}/{entry.name}" for entry in (given / LINALG).iterdir() if entry.is_file())
+        linalg = (
+            f"{LINALG}/{entry.name}" for entry in (given / LINALG).iterdir() if entry.is_file()
+        )
         return _blobs(given, {*paths, *linalg})
     kept = downloaded(base)
     if not kept.is_file():
         if base.apt is None:
-            raise UserError(f"{base.folder / 'base.toml'} names no Debian package; name a tree: --source dir FOLDER")
+            raise UserError(
+                f"{base.folder / 'base.toml'} names no Debian package; name a tree: --source dir "
+                "FOLDER"
+            )
         apt.source_tarball(base.apt, kept, base.tarball_sha256, folder(base) / "apt")
     with tempfile.TemporaryDirectory() as name:
         unpack(kept, paths, Path(name), base.tarball_sha256, True, below=LINALG)
@@ -172,7 +195,8 @@ def _blobs(tree: Path, paths: Iterable[str]) -> dict[str, str]:
         raise UserError(f"{error.filename} cannot be read: {error.strerror}") from None
 
 
-# --- the sources -----------------------------------------------------------------------------------------------
+# --- the sources
+# -----------------------------------------------------------------------------------------------
 
 
 def _from_apt(base: Base, paths: list[str], to: Path, progress: bool) -> None:
@@ -180,14 +204,22 @@ def _from_apt(base: Base, paths: list[str], to: Path, progress: bool) -> None:
         raise UserError(f"{base.folder / 'base.toml'} names no Debian package")
     kept = downloaded(base)
     if not kept.is_file():
-        apt.source_tarball(base.apt, kept, base.tarball_sha256, folder(base) / "apt", progress=progress)
+        apt.source_tarball(
+            base.apt, kept, base.tarball_sha256, folder(base) / "apt", progress=progress
+        )
     unpack(kept, paths, to, base.tarball_sha256, progress)
 
 
 def unpack(
-    tarball: Path, paths: Iterable[str], to: Path, sha256: str, progress: bool, below: str | None = None
+    tarball: Path,
+    paths: Iterable[str],
+    to: Path,
+    sha256: str,
+    progress: bool,
+    below: str | None = None,
 ) -> None:
-    """Unpacks `paths` (below the tarball's one top folder) into `to`, after checking the tarball's checksum.
+    """Unpacks `paths` (below the tarball's one top folder) into `to`, after checking the tarball's
+    checksum.
 
     With `below` everything in that folder too.
     """
@@ -197,27 +229,32 @@ def unpack(
     wanted = set(paths)
     try:
         bar = Bar(f"unpacking {tarball.name}", tarball.stat().st_size)
-        with tarball.open("rb") as raw, bar if progress else contextlib.nullcontext():
-            with tarfile.open(fileobj=raw, mode="r:*") as archive:
-                for member in archive:
-                    if progress:
-                        bar.update(raw.tell())
-                    inner = "/".join(PurePosixPath(member.name).parts[1:])
-                    chosen = inner in wanted or (below is not None and inner.startswith(f"{below}/"))
-                    content = archive.extractfile(member) if chosen and member.isreg() else None
-                    if content is None:
-                        continue
-                    place = to / inner
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    with place.open("wb") as out:
-                        shutil.copyfileobj(content, out)
-                    wanted.discard(inner)
-                    if not wanted and below is None:
-                        break
+        with (
+            tarball.open("rb") as raw,
+            bar if progress else contextlib.nullcontext(),
+            tarfile.open(fileobj=raw, mode="r:*") as archive,
+        ):
+            for member in archive:
+                if progress:
+                    bar.update(raw.tell())
+                inner = "/".join(PurePosixPath(member.name).parts[1:])
+                chosen = inner in wanted or (below is not None and inner.startswith(f"{below}/"))
+                content = archive.extractfile(member) if chosen and member.isreg() else None
+                if content is None:
+                    continue
+                place = to / inner
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with place.open("wb") as out:
+                    shutil.copyfileobj(content, out)
+                wanted.discard(inner)
+                if not wanted and below is None:
+                    break
     except (tarfile.TarError, EOFError) as error:
         raise UserError(f"{tarball} cannot be unpacked: {error}") from None
     if wanted:
-        raise UserError(f"{tarball} lacks {len(wanted)} files that are needed, such as {min(wanted)}")
+        raise UserError(
+            f"{tarball} lacks {len(wanted)} files that are needed, such as {min(wanted)}"
+        )
 
 
 def _copy(given: Path, paths: list[str], to: Path, base: Base) -> None:
@@ -236,11 +273,20 @@ def _from_git(url: str, tag: str, paths: list[str], to: Path, progress: bool) ->
         clone = Path(name) / "clone"
         if progress:
             print(f"cloning {tag} of {url} (sparse, without history)", flush=True)
-        arguments = ["clone", "--quiet", "--depth=1", "--filter=blob:none", "--no-checkout", "--template="]
+        arguments = [
+            "clone",
+            "--quiet",
+            "--depth=1",
+            "--filter=blob:none",
+            "--no-checkout",
+            "--template=",
+        ]
         try:
             git.git(to.parent, *arguments, "--branch", tag, "--", url, str(clone), network=True)
             patterns = "".join(f"/{path}\n" for path in paths)
-            git.git(clone, "sparse-checkout", "set", "--no-cone", "--stdin", stdin=patterns.encode())
+            git.git(
+                clone, "sparse-checkout", "set", "--no-cone", "--stdin", stdin=patterns.encode()
+            )
             git.git(clone, "checkout", "--quiet", f"refs/tags/{tag}", network=True)
         except git.GitError as error:
             raise UserError(f"git cannot get {tag} from {url}: {error}") from None
@@ -253,6 +299,7 @@ def _from_git(url: str, tag: str, paths: list[str], to: Path, progress: bool) ->
 
 def _disk_error(error: OSError, where: Path) -> UserError:
     return UserError(
-        f"writing below {where} failed: {error.strerror}. Nothing half fetched is left; free some space or put the "
+        f"writing below {where} failed: {error.strerror}. Nothing half fetched is left; free some "
+        "space or put the "
         "cache on another disk: ATEN_OVERRIDES_CACHE=FOLDER"
     )

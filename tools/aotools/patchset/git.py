@@ -50,7 +50,7 @@ _NETWORK = ("GIT_SSL", "GIT_SSH", "GIT_PROXY", "GIT_HTTP", "GIT_ASKPASS")
 
 
 def environment() -> dict[str, str]:
-    """The process environment without any GIT_ variable of the user's, pointed at no configuration."""
+    """The process environment without the user's GIT_ variables, pointed at no configuration."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     env.update(
         GIT_CONFIG_GLOBAL=os.devnull,
@@ -77,7 +77,8 @@ def git(
 ) -> bytes:
     """Runs git in `where` and returns its standard output; GitError when it fails.
 
-    With `network` the user's own settings stay in force, because proxies and certificates live there.
+    With `network` the user's own settings stay in force, because proxies and certificates live
+    there.
     """
     return _run(where, arguments, stdin, extra, network).stdout
 
@@ -95,7 +96,9 @@ def _run(
     network: bool,
 ) -> subprocess.CompletedProcess[bytes]:
     if shutil.which("git") is None:
-        raise UserError("git is needed and was not found. On Debian and Ubuntu: apt-get install git")
+        raise UserError(
+            "git is needed and was not found. On Debian and Ubuntu: apt-get install git"
+        )
     env = environment() | (extra or {})
     if network:
         for key in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"):

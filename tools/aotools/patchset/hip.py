@@ -1,7 +1,9 @@
-"""Turns the linalg sources and the wheel's CUDA headers into their ROCm form, by the wheel's own hipify tables.
+"""Turns the linalg sources and the wheel's CUDA headers into their ROCm form, by the wheel's own
+hipify tables.
 
-PyTorch's ROCm build does this with all of its sources before it compiles them. Only the text replacement is needed
-here: the rules follow `preprocessor` in torch/utils/hipify/hipify_python.py for files of PyTorch itself.
+PyTorch's ROCm build does this with all of its sources before it compiles them. Only the text
+replacement is needed here: the rules follow `preprocessor` in torch/utils/hipify/hipify_python.py
+for files of PyTorch itself.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ def build(folder: Path, wheel: Wheel, include: overlay.Overlay, *, magma: bool) 
         if name == "ATen/cuda/CUDAConfig.h":
             text = text.replace("AT_ROCM_ENABLED() 0", "AT_ROCM_ENABLED() 1")
             text = re.sub(r"AT_MAGMA_ENABLED\(\) \d", f"AT_MAGMA_ENABLED() {int(magma)}", text)
-        contents[tables.get_hip_file_path(repository_path).removeprefix("aten/src/")] = text.encode()
+        contents[tables.get_hip_file_path(repository_path).removeprefix("aten/src/")] = (
+            text.encode()
+        )
     for path in sorted(include.folder.rglob("*")):  # other patched headers, as they are
         name = path.relative_to(include.folder).as_posix()
         if path.is_file() and not name.startswith(_CUDA_FOLDERS):
@@ -88,11 +92,22 @@ def build(folder: Path, wheel: Wheel, include: overlay.Overlay, *, magma: bool) 
 
 def unit(source: Path, folder: Path, wheel: Wheel, magma_prototypes: Path, *, magma: bool) -> Unit:
     """The syntax check of one hipified source."""
-    arguments = ["-std=gnu++17", "-w", "-DUSE_ROCM", "-D__HIP_PLATFORM_AMD__=1", "-DAT_PER_OPERATOR_HEADERS"]
+    arguments = [
+        "-std=gnu++17",
+        "-w",
+        "-DUSE_ROCM",
+        "-D__HIP_PLATFORM_AMD__=1",
+        "-DAT_PER_OPERATOR_HEADERS",
+    ]
     arguments += [f"-D{name}" for name in ("NDEBUG", *wheel.cpu_macros)]
     arguments += [f"-D_GLIBCXX_USE_CXX11_ABI={int(wheel.cxx11_abi)}", f"-DROCM_VERSION={_ROCM}"]
     arguments += [f"-I{folder}", f"-I{PROTOTYPES}"]
     if magma:
         arguments.append(f"-I{magma_prototypes}")
     arguments.append(f"-isystem{wheel.include}")
-    return Unit(f"{source.name} ({'MAGMA' if magma else 'no MAGMA'})", source, tuple(arguments), syntax_only=True)
+    return Unit(
+        f"{source.name} ({'MAGMA' if magma else 'no MAGMA'})",
+        source,
+        tuple(arguments),
+        syntax_only=True,
+    )

@@ -1,12 +1,14 @@
-"""Loads a relinked linalg library into a process with torch, and tells which library each entry's function lies in.
+"""Loads a relinked linalg library into a process with torch, and tells which library each entry's
+function lies in.
 
     lib = loader.load("build/.../libtorch_cuda_linalg_patched.so")
     lib.table()                  # entry -> "ours" | "wheel" | the file's name
-    lib.restore(); lib.install() # every entry to the wheel, and back; lib.select(["lu_factor"]) for some
+    lib.restore(); lib.install() # every entry to the wheel, and back
+    lib.select(["lu_factor"])    # only some
 
-A plain `ctypes.CDLL(path)` after `import torch` does too. This adds what a library carried to another place needs: the
-wheel's own libraries are opened first, wherever torch lies, so that the library's RUNPATH does not matter. It also
-refuses a torch that the library was not built for.
+A plain `ctypes.CDLL(path)` after `import torch` does too. This adds what a library carried to
+another place needs: the wheel's own libraries are opened first, wherever torch lies, so that the
+library's RUNPATH does not matter. It also refuses a torch that the library was not built for.
 """
 
 from __future__ import annotations
@@ -45,12 +47,16 @@ class Entry:
 
     @property
     def owner(self) -> str:
-        """ "ours", "wheel", "unknown", or the name of the file that the current function lies in."""
+        """Whose the current function is: "ours", "wheel", "unknown", or its file's name."""
         if self.current is None:
             return "unknown"
         if self.current.address == self.ours.address:
             return "ours"
-        return "wheel" if Path(self.current.file).name == LINALG_LIBRARY else Path(self.current.file).name
+        return (
+            "wheel"
+            if Path(self.current.file).name == LINALG_LIBRARY
+            else Path(self.current.file).name
+        )
 
 
 class Library:
@@ -86,7 +92,9 @@ class Library:
         return {entry.name: entry.owner for entry in self.entries()}
 
     def install(self) -> None:
-        """Makes the entries that the library was built to change its own; takes other relinked libraries out."""
+        """Makes the entries that the library was built to change its own; takes other relinked
+        libraries out.
+        """
         self._others_out()
         self._handle.aten_linalg_patched_install()
 
@@ -95,11 +103,13 @@ class Library:
         self._handle.aten_linalg_patched_restore()
 
     def select(self, names: Iterable[str]) -> None:
-        """Makes exactly these entries the library's own; UserError for a name that is not an entry."""
+        """Makes exactly these entries the library's own; UserError for a name that is none."""
         wanted = list(dict.fromkeys(names))
         unknown = [name for name in wanted if name not in ENTRIES]
         if unknown:
-            raise UserError(f"no linalg entry is called {', '.join(unknown)}. There are: {', '.join(ENTRIES)}")
+            raise UserError(
+                f"no linalg entry is called {', '.join(unknown)}. There are: {', '.join(ENTRIES)}"
+            )
         self._others_out()
         self._handle.aten_linalg_patched_select(",".join(wanted).encode())
 
@@ -112,8 +122,9 @@ class Library:
 def load(path: str | Path) -> Library:
     """Loads the library at `path` (or in the folder `path`) once, its entries installed.
 
-    UserError: no library or build facts there, built for another torch, or the loader's own message when it cannot be
-    loaded. A library loaded before is taken out of use first, so that "wheel" stays the wheel's own function.
+    UserError: no library or build facts there, built for another torch, or the loader's own message
+    when it cannot be loaded. A library loaded before is taken out of use first, so that "wheel"
+    stays the wheel's own function.
     """
     place = Path(path).resolve()
     if place.is_dir():
@@ -128,7 +139,8 @@ def load(path: str | Path) -> Library:
     running = (str(torch.__version__), torch.version.git_version)
     if built != running:
         raise UserError(
-            f"{place} was built for torch {built[0]} ({built[1]}), this is torch {running[0]} ({running[1]}). Build it "
+            f"{place} was built for torch {built[0]} ({built[1]}), this is torch {running[0]} "
+            f"({running[1]}). Build it "
             f"for this one: tools/patchset relink --wheel {running[0].partition('+')[0]}"
         )
     for other in _loaded.values():
@@ -137,7 +149,9 @@ def load(path: str | Path) -> Library:
     try:
         library = Library(place, facts)
     except OSError as error:
-        raise UserError(f"{place} cannot be loaded: {error}. It needs: {facts.get('needs')}") from None
+        raise UserError(
+            f"{place} cannot be loaded: {error}. It needs: {facts.get('needs')}"
+        ) from None
     _loaded[place] = library
     return library
 
@@ -148,12 +162,16 @@ def _read_facts(place: Path) -> dict[str, Any]:
     try:
         facts = json.loads((place.parent / FACTS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{place.parent / FACTS}, the facts about the library, cannot be read: {error}") from None
+        raise UserError(
+            f"{place.parent / FACTS}, the facts about the library, cannot be read: {error}"
+        ) from None
     return dict(facts)
 
 
 def _open_wheel(folder: Path) -> None:
-    """Opens the wheel's linalg library from where torch lies; its RPATH brings the CUDA libraries in."""
+    """Opens the wheel's linalg library from where torch lies; its RPATH brings the CUDA libraries
+    in.
+    """
     own = folder / LINALG_LIBRARY
     try:
         ctypes.CDLL(str(own))

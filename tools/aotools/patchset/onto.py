@@ -1,7 +1,8 @@
 """Applies the series onto a user's own PyTorch checkout (git) or unpacked source tree.
 
-Everything is computed elsewhere first. A checkout then moves by one fast-forward, an unpacked tree by one rename per
-file, so an interruption leaves nothing but files that are either as before or as wanted, and the next run goes on.
+Everything is computed elsewhere first. A checkout then moves by one fast-forward, an unpacked tree
+by one rename per file, so an interruption leaves nothing but files that are either as before or as
+wanted, and the next run goes on.
 """
 
 from __future__ import annotations
@@ -39,12 +40,18 @@ class Plan:
 
 
 def apply_onto(
-    base: Base, source: Path, patches: Sequence[Patch], target: Path, *, go_on: bool = False, dry_run: bool = False
+    base: Base,
+    source: Path,
+    patches: Sequence[Patch],
+    target: Path,
+    *,
+    go_on: bool = False,
+    dry_run: bool = False,
 ) -> list[str]:
     """Applies `patches` to the tree at `target`; returns what to tell the user.
 
-    UserError, with the tree as it was: not the base, changes that are not committed, all or some patches already in
-    (then `go_on` applies the rest), or a git operation in progress.
+    UserError, with the tree as it was: not the base, changes that are not committed, all or some
+    patches already in (then `go_on` applies the rest), or a git operation in progress.
     """
     if not target.is_dir():
         raise UserError(f"{target} is not a folder")
@@ -79,16 +86,22 @@ def _start(base: Base, plan: Plan, state: State, target: Path, go_on: bool) -> i
         wrong = [path for path, blob in plan.states[0].items() if state[path] != blob]
         first = wrong[0]
         raise UserError(
-            f"{target} is not PyTorch {base.tag}: {len(wrong)} of {len(plan.states[0])} files that the series touches "
-            f"differ, the first is\n  {first}: is {state[first] or 'missing'}, expected {plan.states[0][first]}\n"
-            f"Check out the release (git checkout {base.tag}), or look for a series for your version below patches/"
+            f"{target} is not PyTorch {base.tag}: {len(wrong)} of {len(plan.states[0])} files that "
+            "the series touches "
+            f"differ, the first is\n  {first}: is {state[first] or 'missing'}, expected "
+            f"{plan.states[0][first]}\n"
+            f"Check out the release (git checkout {base.tag}), or look for a series for your "
+            "version below patches/"
         )
     if at >= plan.goal:
-        raise UserError(f"{target}: {', '.join(names[:at]) or 'nothing'}: in already, so there is nothing to do")
+        raise UserError(
+            f"{target}: {', '.join(names[:at]) or 'nothing'}: in already, so there is nothing to do"
+        )
     if at and not go_on:
         raise UserError(
             f"{target} has the series half applied. In it: {', '.join(names[:at])}. Missing: "
-            f"{', '.join(names[at : plan.goal])}. Apply the rest with --continue, or take out what is in (git reset) "
+            f"{', '.join(names[at : plan.goal])}. Apply the rest with --continue, or take out what "
+            "is in (git reset) "
             "and start again"
         )
     return at
@@ -99,7 +112,8 @@ def _told(plan: Plan, start: int, dry_run: bool) -> list[str]:
     return [f"{done} {patch.name}: {patch.subject}" for patch in plan.patches[start : plan.goal]]
 
 
-# --- an unpacked tree ------------------------------------------------------------------------------------------
+# --- an unpacked tree
+# ------------------------------------------------------------------------------------------
 
 
 def _file_state(target: Path, paths: Sequence[str]) -> dict[str, str | None]:
@@ -121,7 +135,9 @@ def _onto_files(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: bool
     if plan.position(state) is None:
         for start, before in enumerate(plan.states[: plan.goal]):
             if all(state[path] in (before[path], goal[path]) for path in goal):
-                notes = [f"taking up an interrupted run: {target} is between patch {start} and the end"]
+                notes = [
+                    f"taking up an interrupted run: {target} is between patch {start} and the end"
+                ]
                 break
         else:
             _start(base, plan, state, target, go_on)
@@ -147,14 +163,16 @@ def _write(place: Path, content: bytes | None) -> None:
         temporary.replace(place)
     except OSError as error:
         raise UserError(
-            f"{place} cannot be written: {error.strerror}. Files before it in the list are patched, none is half "
+            f"{place} cannot be written: {error.strerror}. Files before it in the list are "
+            "patched, none is half "
             "written; run the same command again to go on"
         ) from None
     finally:
         temporary.unlink(missing_ok=True)
 
 
-# --- a checkout ------------------------------------------------------------------------------------------------
+# --- a checkout
+# ------------------------------------------------------------------------------------------------
 
 
 def _onto_git(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: bool) -> list[str]:
@@ -170,7 +188,9 @@ def _onto_checkout(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: b
     folder = Path(git.text(target, "rev-parse", "--absolute-git-dir"))
     busy = [name for name in _IN_PROGRESS if (folder / name).exists()]
     if busy:
-        raise UserError(f"{target} is in the middle of a git operation ({busy[0]}); finish or abort it first")
+        raise UserError(
+            f"{target} is in the middle of a git operation ({busy[0]}); finish or abort it first"
+        )
     paths = list(plan.states[0])
     head = _head_state(target, paths)
     notes = _take_up(plan, target, head, dry_run)
@@ -184,10 +204,14 @@ def _onto_checkout(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: b
     in_the_way = [
         path
         for path in paths
-        if head[path] is None and plan.states[plan.goal][path] is not None and os.path.lexists(target / path)
+        if head[path] is None
+        and plan.states[plan.goal][path] is not None
+        and os.path.lexists(target / path)
     ]
     if in_the_way and not (notes and dry_run):
-        raise UserError(f"{target}: untracked files are where the series adds its own: {', '.join(in_the_way)}")
+        raise UserError(
+            f"{target}: untracked files are where the series adds its own: {', '.join(in_the_way)}"
+        )
     if not dry_run:
         commit = git.text(target, "rev-parse", "HEAD")
         for patch in plan.patches[start : plan.goal]:
@@ -204,17 +228,29 @@ def _head_state(target: Path, paths: Sequence[str]) -> dict[str, str | None]:
 
 def _changed(target: Path) -> list[str]:
     rows = git.text(
-        target, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty"
+        target,
+        "status",
+        "--porcelain",
+        "-z",
+        "--no-renames",
+        "--untracked-files=no",
+        "--ignore-submodules=dirty",
     )
     return [row[3:] for row in rows.split("\0") if row]
 
 
 def _take_up(plan: Plan, target: Path, head: State, dry_run: bool) -> list[str]:
-    """Puts back files that an interrupted fast-forward of ours had already written; [] when there are none."""
+    """Puts back files that an interrupted fast-forward of ours had already written; [] when there
+    are none.
+    """
     goal = plan.states[plan.goal]
     work = _file_state(target, list(goal))
     written = [path for path in goal if work[path] != head[path]]
-    if not written or any(work[path] != goal[path] for path in written) or plan.position(head) is None:
+    if (
+        not written
+        or any(work[path] != goal[path] for path in written)
+        or plan.position(head) is None
+    ):
         return []
     if set(_changed(target)) - set(written):
         return []
@@ -231,11 +267,19 @@ def _take_up(plan: Plan, target: Path, head: State, dry_run: bool) -> list[str]:
 
 
 def _commit(target: Path, patch: Patch, parent: str) -> str:
-    """The commit that `git am` would make of the patch on `parent`, without touching the work tree or the index."""
+    """The commit that `git am` would make of the patch on `parent`, without touching the work tree
+    or the index.
+    """
     with tempfile.TemporaryDirectory(prefix="patchset-") as name:
         message, diff = Path(name) / "message", Path(name) / "diff"
         mail = git.git(
-            target, "mailinfo", "-b", "--encoding=UTF-8", str(message), str(diff), stdin=patch.path.read_bytes()
+            target,
+            "mailinfo",
+            "-b",
+            "--encoding=UTF-8",
+            str(message),
+            str(diff),
+            stdin=patch.path.read_bytes(),
         ).decode()
         about = dict(re.findall(r"^(Author|Email|Subject|Date): (.*)$", mail, re.M))
         index = {"GIT_INDEX_FILE": str(Path(name) / "index")}
@@ -248,5 +292,13 @@ def _commit(target: Path, patch: Patch, parent: str) -> str:
             "GIT_AUTHOR_DATE": about["Date"],
         }
         text = f"{about['Subject']}\n\n{message.read_text(encoding='utf-8')}"
-        made = git.git(target, "commit-tree", tree, "-p", parent, stdin=text.rstrip().encode() + b"\n", extra=author)
+        made = git.git(
+            target,
+            "commit-tree",
+            tree,
+            "-p",
+            parent,
+            stdin=text.rstrip().encode() + b"\n",
+            extra=author,
+        )
         return made.decode().strip()

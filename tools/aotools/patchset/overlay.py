@@ -1,7 +1,9 @@
-"""The folder that comes first on the include path: the work tree's linalg sources and patched headers.
+"""The folder that comes first on the include path: the work tree's linalg sources and patched
+headers.
 
-Everything else is the wheel's own. A header that the series patches is copied whole when the wheel has it exactly as
-the base has it; a newer wheel's own copy is patched instead, so that its other declarations stay as that wheel has them.
+Everything else is the wheel's own. A header that the series patches is copied whole when the wheel
+has it exactly as the base has it; a newer wheel's own copy is patched instead, so that its other
+declarations stay as that wheel has them.
 """
 
 from __future__ import annotations
@@ -40,12 +42,19 @@ class Overlay:
 
 
 def include_name(path: str) -> str | None:
-    """How a repository path is written in an #include, None when it is no header that others include."""
+    """How a repository path is written in an #include, None when it is no header that others
+    include.
+    """
     if not path.endswith(_HEADER):
         return None
     for prefix in ("aten/src/", ""):
         name = path.removeprefix(prefix)
-        if (prefix == "" or name != path) and name.split("/")[0] in ("ATen", "c10", "torch", "caffe2"):
+        if (prefix == "" or name != path) and name.split("/")[0] in (
+            "ATen",
+            "c10",
+            "torch",
+            "caffe2",
+        ):
             return name
     return None
 
@@ -70,9 +79,13 @@ def build(
     if not magma:
         name = "ATen/cuda/CUDAConfig.h"
         text = (wheel.include / name).read_text(encoding="utf-8")
-        text, count = re.subn(r"^#define AT_MAGMA_ENABLED\(\) \d$", "#define AT_MAGMA_ENABLED() 0", text, flags=re.M)
+        text, count = re.subn(
+            r"^#define AT_MAGMA_ENABLED\(\) \d$", "#define AT_MAGMA_ENABLED() 0", text, flags=re.M
+        )
         if count != 1:
-            raise UserError(f"{wheel.include / name} has no line '#define AT_MAGMA_ENABLED() 1' to turn off")
+            raise UserError(
+                f"{wheel.include / name} has no line '#define AT_MAGMA_ENABLED() 1' to turn off"
+            )
         contents[name] = text.encode()
         headers[name] = "the wheel's with MAGMA off"
     sync(folder, contents)
@@ -80,7 +93,9 @@ def build(
 
 
 def sync(folder: Path, contents: dict[str, bytes]) -> None:
-    """Makes `folder` hold exactly `contents` (relative name to bytes); unchanged files are left as they are."""
+    """Makes `folder` hold exactly `contents` (relative name to bytes); unchanged files are left as
+    they are.
+    """
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
             if not any(path.iterdir()):

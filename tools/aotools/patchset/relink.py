@@ -1,4 +1,6 @@
-"""Builds the linalg sources of a patched work tree into one library that a stock wheel loads beside its own."""
+"""Builds the linalg sources of a patched work tree into one library that a stock wheel loads beside
+its own.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,18 @@ _ENTRY_SOURCE = Path(__file__).with_name("relink_entries.cpp")
 _ROUTES_SOURCE = Path(__file__).with_name("relink_routes.cpp")
 _EXPORT = "aten_linalg_patched_"
 _EXPORTED = {f"{_EXPORT}{name}" for name in ("report", "select", "install", "restore")}
-# What the default routes of lu_factor and lu_solve call: without these a wheel's MAGMA is of no use here.
+# What the default routes of lu_factor and lu_solve call: without these a wheel's MAGMA is of no use
+# here.
 _MAGMA_NEEDED = re.compile(
     r"magma_init|magma_queue_\w+|magma_[sdcz]get(rf|rs)(_nopiv)?_(batched|gpu)|magmablas_[sdcz]trsm_batched"
 )
-_LINK = ("-Wl,-Bsymbolic", "-Wl,-z,defs", "-Wl,--no-undefined", "-Wl,--no-as-needed", "-Wl,--enable-new-dtags")
+_LINK = (
+    "-Wl,-Bsymbolic",
+    "-Wl,-z,defs",
+    "-Wl,--no-undefined",
+    "-Wl,--no-as-needed",
+    "-Wl,--enable-new-dtags",
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,13 @@ def flags(wheel_: wheel.Wheel, include: Path, *, magma: bool) -> tuple[str, ...]
     """The arguments with which ATen's linalg units compile against the wheel, `include` first."""
     result = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"]
     result += [f"-ffile-prefix-map={include}/=", "-w"]
-    defines = ["USE_CUDA", "BUILD_LAZY_CUDA_LINALG", "AT_PER_OPERATOR_HEADERS", "NDEBUG", *wheel_.cpu_macros]
+    defines = [
+        "USE_CUDA",
+        "BUILD_LAZY_CUDA_LINALG",
+        "AT_PER_OPERATOR_HEADERS",
+        "NDEBUG",
+        *wheel_.cpu_macros,
+    ]
     defines.append(f"_GLIBCXX_USE_CXX11_ABI={int(wheel_.cxx11_abi)}")
     result += [f"-D{name}" for name in defines]
     if not wheel_.cxx11_abi:
@@ -80,7 +95,9 @@ def flags(wheel_: wheel.Wheel, include: Path, *, magma: bool) -> tuple[str, ...]
 
 
 def make_compiler(wheel_: wheel.Wheel, include: Path) -> Compiler:
-    """A compiler whose kept results do not depend on where the wheel, the overlay or this checkout lie."""
+    """A compiler whose kept results do not depend on where the wheel, the overlay or this checkout
+    lie.
+    """
     roots = {"overlay": include, "wheel": wheel_.site, "root": ROOT}
     return Compiler(roots=roots, first=(include, MAGMA_PROTOTYPES))
 
@@ -99,8 +116,8 @@ def magma_declared() -> frozenset[str]:
 def choose_magma(asked: str | None, wheel_: wheel.Wheel) -> tuple[bool, list[str]]:
     """Whether to build with the wheel's MAGMA, and which of its functions the wheel lacks.
 
-    `asked` is "wheel", "off" or None: the wheel's if it exports what the default routes need. UserError when "wheel"
-    is asked for and it does not.
+    `asked` is "wheel", "off" or None: the wheel's if it exports what the default routes need.
+    UserError when "wheel" is asked for and it does not.
     """
     lacking = sorted(magma_declared() - wheel_.magma_functions)
     needed = [name for name in lacking if _MAGMA_NEEDED.fullmatch(name)]
@@ -108,19 +125,27 @@ def choose_magma(asked: str | None, wheel_: wheel.Wheel) -> tuple[bool, list[str
     if asked == "off" or (asked is None and not usable):
         return False, []
     if not usable:
-        reason = f"lacks {', '.join(needed[:6])}" if wheel_.magma_enabled else "was built without MAGMA"
+        reason = (
+            f"lacks {', '.join(needed[:6])}" if wheel_.magma_enabled else "was built without MAGMA"
+        )
         raise UserError(f"--magma wheel: torch {wheel_.full_version} {reason}; use --magma off")
     return True, lacking
 
 
 def parse_entries(asked: str, base: Base) -> list[str]:
-    """The entries that the library keeps for itself: "changed" (base.toml), "all", or a comma list."""
+    """The entries that the library keeps: "changed" (base.toml), "all", or a comma list."""
     if asked == "all":
         return list(ENTRIES)
-    names = list(base.entries) if asked == "changed" else [name.strip() for name in asked.split(",") if name.strip()]
+    names = (
+        list(base.entries)
+        if asked == "changed"
+        else [name.strip() for name in asked.split(",") if name.strip()]
+    )
     unknown = [name for name in names if name not in ENTRIES]
     if unknown:
-        raise UserError(f"no linalg entry is called {', '.join(unknown)}. There are: {', '.join(ENTRIES)}")
+        raise UserError(
+            f"no linalg entry is called {', '.join(unknown)}. There are: {', '.join(ENTRIES)}"
+        )
     return [name for name in ENTRIES if name in names]
 
 
@@ -138,20 +163,24 @@ def relink(
 ) -> Relinked:
     """Builds `out`/libtorch_cuda_linalg_patched.so from `tree`, in which `patches` are applied.
 
-    Nothing that is already there changes unless everything succeeded. UserError when a source does not compile, the
-    wheel is not what base.toml says, or the result fails its verification.
+    Nothing that is already there changes unless everything succeeded. UserError when a source does
+    not compile, the wheel is not what base.toml says, or the result fails its verification.
     """
     started = time.monotonic()
     differs = wheel.check_known(wheel_, base.wheels.get(wheel_.version))
     if differs:
-        raise UserError(f"the torch in {wheel_.site} is another build than expected. " + "; ".join(differs))
+        raise UserError(
+            f"the torch in {wheel_.site} is another build than expected. " + "; ".join(differs)
+        )
     wheel.check_headers(wheel_)
     wanted = parse_entries(entries, base)
     with_magma, lacking = choose_magma(magma, wheel_)
     env.make_folder(out)
     with env.lock(out / ".lock", f"relinking into {out}"):
         include = overlay.build(out / "include", tree, base, patches, wheel_, magma=with_magma)
-        objects = _compile(wheel_, include, wanted, lacking if with_magma else [], with_magma, out, quiet)
+        objects = _compile(
+            wheel_, include, wanted, lacking if with_magma else [], with_magma, out, quiet
+        )
         link = _link_command(wheel_, objects, out)
         key = _link_key(objects, link)
         library = out / SONAME
@@ -167,14 +196,23 @@ def relink(
                 "base": base.name,
                 "patches": [{"name": patch.name, "sha256": patch.sha256} for patch in patches],
                 "entries": wanted,
-                "magma": {"mode": "wheel" if with_magma else "off", "lacking": lacking if with_magma else []},
+                "magma": {
+                    "mode": "wheel" if with_magma else "off",
+                    "lacking": lacking if with_magma else [],
+                },
                 **_build_facts(wheel_, include, elf),
-                "library": {"file": SONAME, "sha256": _sha256(fresh), "bytes": fresh.stat().st_size},
+                "library": {
+                    "file": SONAME,
+                    "sha256": _sha256(fresh),
+                    "bytes": fresh.stat().st_size,
+                },
                 "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                 "command": command,
                 "link_key": key,
             }
-            (out / FACTS).unlink(missing_ok=True)  # never facts beside a library that they do not describe
+            (out / FACTS).unlink(
+                missing_ok=True
+            )  # never facts beside a library that they do not describe
             fresh.replace(library)
             env.write_file(out / FACTS, json.dumps(record, indent=1) + "\n")
     return Relinked(library, record, time.monotonic() - started, True)
@@ -189,7 +227,9 @@ def _compile(
     out: Path,
     quiet: bool,
 ) -> list[Path]:
-    """All objects in link order; the one that gives entries back is last (relink_entries.cpp says why)."""
+    """All objects in link order; the one that gives entries back is last (relink_entries.cpp says
+    why).
+    """
     arguments = flags(wheel_, include.folder, magma=magma)
     units = [Unit(source.name, source, arguments) for source in include.sources()]
     if lacking:
@@ -209,7 +249,10 @@ def _compile(
         print(f"compiling {len(units)} sources, {jobs} at once", flush=True)
     # The largest first, so that it does not run alone at the end.
     order = sorted(units, key=lambda unit: -unit.source.stat().st_size)
-    by_label = {result.unit.label: result for result in make_compiler(wheel_, include.folder).run(order, report)}
+    by_label = {
+        result.unit.label: result
+        for result in make_compiler(wheel_, include.folder).run(order, report)
+    }
     results = [by_label[unit.label] for unit in units]
     failed = [result for result in results if not result.ok]
     if failed:
@@ -220,14 +263,18 @@ def _compile(
 
 
 def _lacking_source(lacking: Sequence[str]) -> str:
-    """Definitions, for the linker, of MAGMA functions that a trimmed wheel does not carry: each raises."""
+    """Definitions, for the linker, of MAGMA functions that a trimmed wheel does not carry: each
+    raises.
+    """
     lines = [
         "#include <c10/util/Exception.h>",
         "namespace {",
         "[[noreturn]] void refuse(const char* name) {",
         "  TORCH_CHECK(",
-        '      false, name, " is not in the MAGMA of this torch; choose another preferred_linalg_library "',
-        '      "than \'magma\'");',
+        "      false,",
+        "      name,",
+        '      " is not in the MAGMA of this torch; choose another preferred_linalg_library "',
+        "      \"than 'magma'\");",
         "}",
         "}",
     ]
@@ -237,12 +284,20 @@ def _lacking_source(lacking: Sequence[str]) -> str:
 
 def _shorten(text: str, lines: int = 30) -> str:
     rows = text.splitlines()
-    return "\n".join(rows if len(rows) <= lines else [*rows[:lines], f"... {len(rows) - lines} more lines"])
+    return "\n".join(
+        rows if len(rows) <= lines else [*rows[:lines], f"... {len(rows) - lines} more lines"]
+    )
 
 
 def _link_command(wheel_: wheel.Wheel, objects: Sequence[Path], out: Path) -> list[str]:
     overlay.sync(out / "link", {"exports.map": f"{{ global: {_EXPORT}*; local: *; }};\n".encode()})
-    names = [wheel.LINALG_LIBRARY, "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so"]
+    names = [
+        wheel.LINALG_LIBRARY,
+        "libtorch_cpu.so",
+        "libtorch_cuda.so",
+        "libc10.so",
+        "libc10_cuda.so",
+    ]
     libraries = [wheel_.lib / name for name in names] + list(wheel_.cuda_libraries.values())
     folders = list(dict.fromkeys(path.parent for path in libraries))
     others = sorted((wheel_.site / "nvidia").glob("*/lib"))
@@ -255,7 +310,11 @@ def _link_command(wheel_: wheel.Wheel, objects: Sequence[Path], out: Path) -> li
 
 
 def _link_key(objects: Sequence[Path], link: Sequence[str]) -> str:
-    parts = [compiler()[1], *(path.stem for path in objects), *link]  # an object's name is its checksum
+    parts = [
+        compiler()[1],
+        *(path.stem for path in objects),
+        *link,
+    ]  # an object's name is its checksum
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -265,7 +324,9 @@ def _link(link: Sequence[str], fresh: Path) -> None:
     if done.returncode != 0:
         kept = fresh.parent.parent / "link/command.txt"
         env.write_file(kept, shlex.join(link) + "\n")
-        raise UserError(f"linking failed (the command is in {kept}):\n{_shorten(done.stderr.strip())}")
+        raise UserError(
+            f"linking failed (the command is in {kept}):\n{_shorten(done.stderr.strip())}"
+        )
 
 
 def verify(library: Path, wheel_: wheel.Wheel) -> facts.Elf:
@@ -274,7 +335,13 @@ def verify(library: Path, wheel_: wheel.Wheel) -> facts.Elf:
     problems = []
     if elf.soname != SONAME:
         problems.append(f"its SONAME is {elf.soname!r}, not {SONAME}")
-    needed = {wheel.LINALG_LIBRARY, "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", *wheel_.cuda_libraries}
+    needed = {
+        wheel.LINALG_LIBRARY,
+        "libtorch_cpu.so",
+        "libtorch_cuda.so",
+        "libc10.so",
+        *wheel_.cuda_libraries,
+    }
     if missing := sorted(needed - set(elf.needed)):
         problems.append(f"it does not name {', '.join(missing)} as needed")
     if elf.rpath:
@@ -282,7 +349,9 @@ def verify(library: Path, wheel_: wheel.Wheel) -> facts.Elf:
     if absent := [folder for folder in elf.runpath if not Path(folder).is_dir()]:
         problems.append(f"its RUNPATH names folders that are not there: {', '.join(absent)}")
     if extra := sorted(name for name in elf.defined if not name.startswith(_EXPORT)):
-        problems.append(f"it exports {len(extra)} names that could meet the wheel's, such as {extra[0]}")
+        problems.append(
+            f"it exports {len(extra)} names that could meet the wheel's, such as {extra[0]}"
+        )
     if len(elf.defined) not in (4, 8):  # without and with relink_routes.cpp
         problems.append(f"it exports {len(elf.defined)} functions of its own, not 4 or 8")
     errors = [name for name in elf.undefined if name.startswith("_ZN3c105ErrorC")]

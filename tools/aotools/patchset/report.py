@@ -31,7 +31,9 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, item: str, problems: list[str] | str = "", *, note: str = "") -> bool:
-        """A pass (with `note`) when there are no `problems`, else a failure; returns whether it passed."""
+        """A pass (with `note`) when there are no `problems`, else a failure; returns whether it
+        passed.
+        """
         text = problems if isinstance(problems, str) else "\n".join(problems)
         self._print(Finding(item, "FAIL" if text else "PASS", text or note))
         return not text
@@ -50,7 +52,8 @@ class Report:
 
     def summary(self) -> str:
         """The closing line."""
-        return f"{self.count('PASS')} passed, {self.count('FAIL')} failed, {self.count('SKIP')} skipped"
+        passed, failed, skipped = (self.count(verdict) for verdict in ("PASS", "FAIL", "SKIP"))
+        return f"{passed} passed, {failed} failed, {skipped} skipped"
 
     @property
     def exit_code(self) -> int:

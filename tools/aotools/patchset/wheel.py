@@ -65,7 +65,9 @@ class Wheel:
 
 
 def locate(spec: str) -> Path:
-    """The site folder for "2.6.0" (fetched when needed), "existing" (the user's own torch) or a path to one."""
+    """The site folder for "2.6.0" (fetched when needed), "existing" (the user's own torch) or a
+    path to one.
+    """
     if spec == "existing":
         return _existing()
     if "/" in spec or spec.startswith("."):
@@ -78,8 +80,9 @@ def locate(spec: str) -> Path:
 
 def _existing() -> Path:
     """The folder of the torch that the user's own interpreter would import."""
-    # .venv's interpreter is ours; the user's is the one it was made from, with the user's own module path.
-    python = os.environ.get("PYTHON") or getattr(sys, "_base_executable", sys.executable)
+    # .venv's interpreter is ours; the user's is the one it was made from, with the user's own
+    # module path.
+    python = os.environ.get("PYTHON") or str(getattr(sys, "_base_executable", sys.executable))
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     if own := os.environ.get("AOTOOLS_USER_PYTHONPATH"):
         variables["PYTHONPATH"] = own
@@ -88,11 +91,14 @@ def _existing() -> Path:
         "s = u.find_spec('torch')\n"
         "print(os.path.dirname(os.path.dirname(s.origin)) if s and s.origin else '')"
     )
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, env=variables, cwd="/")
+    done = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, env=variables, cwd="/"
+    )
     found = done.stdout.strip()
     if done.returncode != 0 or not found:
         raise UserError(
-            f"--wheel existing: {python} has no torch. Name the interpreter that has one: PYTHON=/path/to/python"
+            f"--wheel existing: {python} has no torch. Name the interpreter that has one: "
+            "PYTHON=/path/to/python"
         )
     return Path(found)
 
@@ -103,8 +109,10 @@ def inspect(site: Path) -> Wheel:
     library = site / "torch/lib" / LINALG_LIBRARY
     if not library.is_file():
         raise UserError(
-            f"torch {version['__version__']} in {site} has no torch/lib/{LINALG_LIBRARY}: it was built without CUDA "
-            "or with linear algebra inside libtorch_cuda. Only a build with that library can be relinked"
+            f"torch {version['__version__']} in {site} has no torch/lib/{LINALG_LIBRARY}: it was "
+            "built without CUDA "
+            "or with linear algebra inside libtorch_cuda. Only a build with that library can be "
+            "relinked"
         )
     linalg = facts.read(library)
     includes = _cuda_includes(site)
@@ -123,7 +131,9 @@ def inspect(site: Path) -> Wheel:
 
 
 def check_known(wheel: Wheel, known: WheelFacts | None) -> list[str]:
-    """How the wheel differs from what base.toml says about its version; [] also when it says nothing."""
+    """How the wheel differs from what base.toml says about its version; [] also when it says
+    nothing.
+    """
     if known is None:
         return []
     pairs = (
@@ -132,7 +142,9 @@ def check_known(wheel: Wheel, known: WheelFacts | None) -> list[str]:
         ("new C++ string ABI", wheel.cxx11_abi, known.cxx11_abi),
         ("CPU capability macros", wheel.cpu_macros, known.cpu_macros),
     )
-    return [f"{what}: {found}, base.toml says {said}" for what, found, said in pairs if found != said]
+    return [
+        f"{what}: {found}, base.toml says {said}" for what, found, said in pairs if found != said
+    ]
 
 
 def _version_py(site: Path) -> dict[str, str]:
@@ -155,17 +167,24 @@ def _cxx11_abi(c10: Path) -> bool:
 
 
 def _cpu_macros(linalg: facts.Elf) -> tuple[str, ...]:
-    """The CPU-capability macros of the build: get_call_ptr takes one pointer for each, and one more."""
+    """The CPU-capability macros of the build: get_call_ptr takes one pointer for each, and one
+    more.
+    """
     names = [name for name in linalg.undefined if "DispatchStubImpl12get_call_ptr" in name]
     pointers = names[0].partition("DeviceTypeE")[2] if len(names) == 1 else ""
     if re.fullmatch(r"Pv(S\d?_)*", pointers) is None:
-        raise UserError(f"{linalg.path}: its use of DispatchStub is not one that this tool knows: {names}")
+        raise UserError(
+            f"{linalg.path}: its use of DispatchStub is not one that this tool knows: {names}"
+        )
     count = pointers.count("_")
     if count == 0:
         return ()
     if count == 2:
         return ("HAVE_AVX2_CPU_DEFINITION", "HAVE_AVX512_CPU_DEFINITION")
-    raise UserError(f"{linalg.path} was built with {count} CPU capabilities beside the default; 0 or 2 are known")
+    raise UserError(
+        f"{linalg.path} was built with {count} CPU capabilities beside the default; 0 or 2 are "
+        "known"
+    )
 
 
 def _magma_enabled(site: Path) -> bool:
@@ -191,9 +210,12 @@ def check_headers(wheel: Wheel) -> None:
     ]
     if missing:
         raise UserError(
-            f"CUDA {wheel.cuda} headers are missing for torch {wheel.full_version} in {wheel.site}: "
-            f"{', '.join(missing)}. Install the nvidia packages of that CUDA version beside torch, or set CUDA_HOME "
-            "to a CUDA toolkit of that version; tools/requirements/ shows the packages for the pinned wheels"
+            f"CUDA {wheel.cuda} headers are missing for torch {wheel.full_version} in "
+            f"{wheel.site}: "
+            f"{', '.join(missing)}. Install the nvidia packages of that CUDA version beside torch, "
+            "or set CUDA_HOME "
+            "to a CUDA toolkit of that version; tools/requirements/ shows the packages for the "
+            "pinned wheels"
         )
 
 
@@ -210,6 +232,8 @@ def _cuda_libraries(site: Path, linalg: facts.Elf) -> dict[str, Path]:
         if soname.partition(".")[0] in _CUDA_LIBRARIES:
             places = [folder / soname for folder in folders if (folder / soname).is_file()]
             if not places:
-                raise UserError(f"{soname}, which {linalg.path} needs, is in none of its library folders")
+                raise UserError(
+                    f"{soname}, which {linalg.path} needs, is in none of its library folders"
+                )
             found[soname] = places[0].resolve()
     return found
