@@ -166,7 +166,7 @@ def _annotate(axis: Any, curves: Sequence[Curve]) -> None:
     axis.annotate(
         f"{ratios[worst]:.1f}x",
         xy=(worst, middle),
-        xytext=(-9, -6),
+        xytext=(-9, -14),
         textcoords="offset points",
         ha="right",
         va="center",

@@ -1,0 +1,218 @@
+"""tools/quickstart: the plan, the refusals and the texts of its steps, without downloading."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from expecttest import assert_expected_inline
+
+from aotools import env, quickstart, quickstart_run, stock_rule
+from aotools.env import ROOT, UserError
+from aotools.quickstart import Item
+
+
+def test_plan_says_what_is_missing_and_what_is_there() -> None:
+    needed = [
+        Item("packages", 110e6, 350e6, Path("/r/.venv"), True),
+        Item("stock wheel: torch 2.6.0+cu124", 2.8e9, 4.8e9, Path("/c/wheels"), False),
+        Item("source", 28e6, 40e6, Path("/c/source/v2.6.0"), False),
+    ]
+    assert_expected_inline(
+        quickstart.plan_text(needed),
+        """\
+                                download  on disk  kept in
+packages                        is there   350 MB  /r/.venv
+stock wheel: torch 2.6.0+cu124    2.8 GB   4.8 GB  /c/wheels
+source                             28 MB    40 MB  /c/source/v2.6.0
+To download now: 2.8 GB; 4.8 GB on disk when unpacked.""",
+    )
+
+
+def test_plan_with_everything_there() -> None:
+    needed = [Item("packages", 110e6, 350e6, Path("/r/.venv"), True)]
+    assert quickstart.plan_text(needed).endswith("Nothing to download.")
+
+
+def dry_run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "ATEN_OVERRIDES_CACHE": str(tmp_path / "cache")}
+    return subprocess.run(
+        [ROOT / "tools/quickstart", "--dry-run", *arguments],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_dry_run_tells_and_does_nothing(tmp_path: Path) -> None:
+    done = dry_run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"torch 2\.6\.0\+cu124 and its CUDA packages +2\.8 GB +4\.8 GB", done.stdout)
+    assert "To download now: 2.8 GB; 4.8 GB on disk" in done.stdout
+    assert str(tmp_path / "cache/wheels") in done.stdout
+    assert "apply the series patches/v2.6.0 to the source, without fuzz" in done.stdout
+    assert not (tmp_path / "cache").exists()
+
+
+def test_dry_run_with_the_users_torch_downloads_no_wheel(tmp_path: Path) -> None:
+    done = dry_run(tmp_path, "--torch", "existing")
+    assert done.returncode == 0, done.stderr
+    assert "stock wheel" not in done.stdout
+    assert "against your own torch" in done.stdout
+
+
+def test_unknown_torch(tmp_path: Path) -> None:
+    done = dry_run(tmp_path, "--torch", "1.13.1")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: torch 1.13.1 is not among the versions this project pins: 2.6.0, 2.11.0 "
+        "(see tools/requirements)\n"
+    )
+
+
+def test_missing_programs_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(UserError, match=r"missing .*: git, g\+\+.*apt-get install git g\+\+"):
+        quickstart.check_machine()
+    for name in ("git", "g++"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    quickstart.check_machine()
+    monkeypatch.setenv("CXX", "ccache clang++")
+    with pytest.raises(UserError, match="missing on this machine: ccache"):
+        quickstart.check_machine()
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (None, (None, None)),
+        (["apt"], ("apt", None)),
+        (["git"], ("git", None)),
+        (["tarball", "x.tar"], ("tarball", Path("x.tar"))),
+        (["dir", "x"], ("dir", Path("x"))),
+    ],
+)
+def test_source_option(given: list[str] | None, meant: tuple[str | None, Path | None]) -> None:
+    assert quickstart_run.source_option(given) == meant
+
+
+@pytest.mark.parametrize("given", [["tarball"], ["apt", "x"], ["svn"], ["dir", "x", "y"]])
+def test_source_option_refused(given: list[str]) -> None:
+    with pytest.raises(UserError, match="--source takes one of"):
+        quickstart_run.source_option(given)
+
+
+def test_entries_text() -> None:
+    entries = [
+        {"name": "lu_factor", "owner": "ours", "file": "/b/ours.so"},
+        {"name": "svd", "owner": "wheel", "file": "/w/theirs.so"},
+        {"name": "geqrf", "owner": "ours", "file": "/b/ours.so"},
+    ]
+    assert_expected_inline(
+        quickstart_run.entries_text(entries),
+        """\
+lu_factor              ours
+svd                    wheel
+geqrf                  ours
+2 of 3 ours, in /b/ours.so
+1 of 3 wheel, in /w/theirs.so""",
+    )
+
+
+def fake_site(folder: Path, stated: bytes, found: bytes) -> Path:
+    (folder / "torch/lib").mkdir(parents=True)
+    (folder / "torch/lib/libtorch_cuda_linalg.so").write_bytes(found)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(stated).digest()).decode().rstrip("=")
+    (folder / "torch-2.6.0.dist-info").mkdir()
+    (folder / "torch-2.6.0.dist-info/RECORD").write_text(
+        f"torch/lib/libtorch_cuda_linalg.so.old,sha256=x,1\n"
+        f"torch/lib/libtorch_cuda_linalg.so,sha256={digest},{len(stated)}\n"
+    )
+    return folder
+
+
+def test_an_untouched_wheel(tmp_path: Path) -> None:
+    assert "is untouched" in quickstart_run.untouched_text(fake_site(tmp_path, b"a", b"a"))
+
+
+def test_a_changed_wheel_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not the file that torch's own RECORD describes"):
+        quickstart_run.untouched_text(fake_site(tmp_path, b"a", b"b"))
+
+
+def test_a_torch_without_a_record(tmp_path: Path) -> None:
+    site = fake_site(tmp_path, b"a", b"a")
+    (site / "torch-2.6.0.dist-info/RECORD").unlink()
+    assert "states no checksum" in quickstart_run.untouched_text(site)
+
+
+# --- the stock rule ---
+
+
+def test_stock_rule_at_its_edges() -> None:
+    def rule(batch: int, n: int, preference: str, magma: bool) -> str:
+        return stock_rule.lu_factor(batch, n, n, preference, magma=magma)
+
+    assert rule(64, 511, "cusolver", True) == "batched_cublas"
+    assert rule(64, 512, "cusolver", True) == "looped_cusolver"
+    assert rule(1, 8, "cusolver", True) == "looped_cusolver"
+    assert rule(64, 512, "default", True) == "stock"
+    assert rule(64, 512, "default", False) == "looped_cusolver"
+    assert rule(16, 128, "default", True) == "batched_cublas"
+    assert rule(17, 128, "default", True) == "stock"
+    assert rule(1, 4096, "default", True) == "looped_cusolver"
+    assert stock_rule.lu_factor(64, 8, 9, "cusolver", magma=True) == "looped_cusolver"
+    with pytest.raises(ValueError, match="cublas"):
+        rule(1, 1, "cublas", True)
+
+
+@pytest.mark.source
+def test_stock_rule_is_the_sources() -> None:
+    path = "aten/src/ATen/native/cuda/linalg/BatchLinearAlgebra.cpp"
+    trees = list((env.cache_dir() / "source/v2.6.0").glob(f"tree-*/{path}"))
+    assert trees
+    text = trees[0].read_text(encoding="utf-8")
+    body = text[text.index("static void lu_factor(const Tensor& input") :]
+    body = body[: body.index("\n}\n")]
+    assert body.count(stock_rule.LOOPED) == 1
+    assert body.count(stock_rule.NOT_MAGMA) == 1
+    conditions = re.findall(r"^\s*(?:\} else )?if \(.*\) \{$", body, re.M)
+    assert len(conditions) == 6, conditions  # also two preferences, MAGMA's batch of 1, no pivots
+
+
+def test_choices_show_where_the_series_differs() -> None:
+    text = quickstart_run.choices_text(magma=True)
+    cusolver, _, default = text.partition("preference 'default'")
+    row = next(line.split() for line in cusolver.splitlines() if line.split()[:1] == ["256"])
+    below, at = (row[1 + quickstart_run.SIZES.index(n)] for n in (511, 512))
+    assert at.startswith("L>")  # the loop ends at 512 ...
+    assert below[0] == "B" and below[-1] == at[-1]  # ... and both sides go the same way
+    assert "M" not in "".join(cusolver.splitlines()[2:])  # never MAGMA with this preference
+    assert "M" in default.replace("MAGMA", "")
+
+
+@pytest.mark.wheel
+@pytest.mark.source
+def test_the_whole_of_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [ROOT / "tools/quickstart", "--no-measure"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing to download." in done.stdout
+    assert "patches applied without fuzz" in done.stdout
+    assert re.search(r"^   lu_factor +ours$", done.stdout, re.M)
+    assert re.search(r"^   linalg_eig +wheel$", done.stdout, re.M)
+    assert "is untouched" in done.stdout
+    assert "after restore() all 15 entries are the wheel's again" in done.stdout
