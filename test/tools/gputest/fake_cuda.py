@@ -135,7 +135,11 @@ class Torch:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(torch, name)
-        return _on_cpu(found) if name in ("randn", "eye", "zeros", "empty", "full", "tensor", "arange") else found
+        return (
+            _on_cpu(found)
+            if name in ("randn", "eye", "zeros", "empty", "full", "tensor", "arange")
+            else found
+        )
 
 
 class Patched:

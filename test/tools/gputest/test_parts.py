@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from aotools.gputest import part_allocs, part_cliff, part_lanes, part_unchanged  # noqa: E402
+from aotools.gputest import part_allocs, part_cliff, part_lanes, part_routes, part_unchanged  # noqa: E402
 from aotools.gputest.record import check_row  # noqa: E402
 from aotools.gputest.session import Rows, Session  # noqa: E402
 from aotools.patchset.relink import ENTRIES  # noqa: E402
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.wheel
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts' sizes are a GPU's."""
+    """The parts' sizes are a GPU's, and threads only get in each other's way at these."""
+    torch.set_num_threads(1)
     monkeypatch.setattr(part_lanes, "GRAPH_SHAPES", ((4, 16), (2, 8), (3, 8)))
     monkeypatch.setattr(part_lanes, "FEW", (4, 8))
     monkeypatch.setattr(part_lanes, "OFF_SHAPES", ((4, 8), (6, 5), (2, 16)))
@@ -45,7 +46,11 @@ class Fixture:
 
 
 def failures(rows: list[dict[str, Any]]) -> list[str]:
-    return [f"{row['name']} {row['params']}: {row['reason']}" for row in rows if row.get("result") == "fail"]
+    return [
+        f"{row['name']} {row['params']}: {row['reason']}"
+        for row in rows
+        if row.get("result") == "fail"
+    ]
 
 
 def test_cliff_writes_every_point_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +104,10 @@ def test_allocs(function: Any) -> None:
     rows = fixture.rows()
     assert failures(rows) == []
     counted = [row for row in rows if "op" in row and row["op"] == "lu_factor_ex"]
-    assert {(row["batch"], row["backend"]) for row in counted} >= {(1, "choice"), (1024, "streamed_cusolver")}
+    assert {(row["batch"], row["backend"]) for row in counted} >= {
+        (1, "choice"),
+        (1024, "streamed_cusolver"),
+    }
     assert all(row.get("allocations", 4) == 4 for row in counted)
 
 
@@ -109,7 +117,9 @@ def test_lanes_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     part_lanes.speed(fixture.session)
     names = [row["name"] for row in fixture.rows() if "result" in row]
     # The stand-in is no faster on lanes: that check has to fail, those of the bits must not.
-    assert {text.split(" {")[0] for text in failures(fixture.rows())} <= {"lanes: speed-up over the loop"}
+    assert {text.split(" {")[0] for text in failures(fixture.rows())} <= {
+        "lanes: speed-up over the loop"
+    }
     assert names.count("lanes: bits equal to the loop's") == 2
 
 
@@ -154,7 +164,9 @@ def test_lanes_limits_and_off_come_to_their_end() -> None:
     assert {"lanes: memory limit 0 keeps one stream", "lanes: negative limits are refused"} <= names
     fixture = Fixture("patched-nomagma", {})
     part_lanes.off(fixture.session)
-    assert [row["result"] for row in fixture.rows()] == ["pass"] * 3 + ["fail"]  # nothing is refused here
+    assert [row["result"] for row in fixture.rows()] == ["pass"] * 3 + [
+        "fail"
+    ]  # nothing is refused here
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -183,3 +195,69 @@ def test_unchanged_tells_a_change_of_code_and_of_bits(monkeypatch: pytest.Monkey
     said = "\n".join(failures(fixture.rows()))
     assert "svd must stay the wheel's" in said
     assert said.count("unchanged: bits") == 36
+
+
+@pytest.fixture
+def few_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_routes, "SQUARE", (1, 2, 5))
+    monkeypatch.setattr(part_routes, "RECTANGULAR", ((5, 3), (3, 5)))
+    monkeypatch.setattr(part_routes, "UNPIVOTED", ((5, 5), (4, 6)))
+    monkeypatch.setattr(part_routes, "BAD_SIZES", (3, 9))
+    monkeypatch.setattr(part_routes, "LARGE_BATCHES", (40, 41))
+
+
+def _routes(lu_factor_ex: Any = None) -> list[dict[str, Any]]:
+    fixture = Fixture("patched-magma", {})
+    if lu_factor_ex is not None:
+        fixture.session.torch.linalg.lu_factor_ex = lu_factor_ex
+    part_routes.run(fixture.session)
+    return fixture.rows()
+
+
+@pytest.mark.usefixtures("few_routes")
+def test_routes_pass_for_an_lu_that_is_right() -> None:
+    # LAPACK on the CPU refuses pivot=False, so the stand-in leaves pivoting to a matrix that needs none.
+    rows = _routes(lambda a, pivot=True: torch.linalg.lu_factor_ex(a))
+    assert failures(rows) == []
+    kinds = {row["name"] for row in rows}
+    assert len(kinds) == 6
+    assert len(rows) == len(part_routes.ROUTES) * (3 * 4 + 2 * 2 + 1)
+    skipped = {row["params"]["backend"] for row in rows if row["result"] == "skip"}
+    assert skipped == {"looped_cusolver", "streamed_cusolver"}
+
+
+@pytest.mark.usefixtures("few_routes")
+@pytest.mark.parametrize(
+    ("spoil", "kind", "word"),
+    [
+        (lambda a, lu, p, i: (lu * (1 + 1e-4), p, i), "routes: residual, pivots, info", "residual"),
+        (lambda a, lu, p, i: (lu, p * 0, i), "routes: residual, pivots, info", "pivots"),
+        (lambda a, lu, p, i: (lu, p, i + 1), "routes: residual, pivots, info", "info"),
+        (
+            lambda a, lu, p, i: (lu.nan_to_num() + (~torch.isfinite(a.real)).sum() * 1e-3, p, i),
+            "routes: NaN and inf",
+            "another matrix",
+        ),
+        (lambda a, lu, p, i: (lu[..., :1], p, i), "routes: empty", "(0, 4, 4)"),
+    ],
+)
+def test_routes_find_what_is_wrong(spoil: Any, kind: str, word: str) -> None:
+    def lu_factor_ex(a: Any, pivot: bool = True) -> Any:
+        return spoil(a, *torch.linalg.lu_factor_ex(a))
+
+    rows = [row for row in _routes(lu_factor_ex) if row["name"] == kind]
+    wrong = [row for row in rows if row["result"] == "fail" and word in row["reason"]]
+    assert {row["params"]["backend"] for row in wrong} >= {"choice", "batched_cublas"}
+    stock = [row for row in rows if row["params"]["backend"] == "stock"]
+    assert {row["result"] for row in stock} == {"vendor"}
+
+
+@pytest.mark.usefixtures("few_routes")
+def test_routes_call_a_wrong_info_of_a_singular_matrix_the_vendors() -> None:
+    def lu_factor_ex(a: Any, pivot: bool = True) -> Any:
+        lu, pivots, info = torch.linalg.lu_factor_ex(a)
+        return lu, pivots, info * 0
+
+    rows = [row for row in _routes(lu_factor_ex) if row["name"] == "routes: singular matrices"]
+    assert {row["result"] for row in rows} == {"vendor"}
+    assert all("the first zero pivot is" in row["reason"] for row in rows)
