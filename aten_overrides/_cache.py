@@ -1,0 +1,15 @@
+"""Where files that can be made again are kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """``$ATEN_OVERRIDES_CACHE``, else ``aten-overrides`` in the user's cache folder."""
+    named = os.environ.get("ATEN_OVERRIDES_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "aten-overrides"

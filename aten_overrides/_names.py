@@ -1,0 +1,41 @@
+"""Names of operations, dtypes, back ends and preferences.
+
+The position of a name is its value in ``csrc/linalg/LinalgChoice.h``; new names are appended only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aten_overrides._errors import UserError
+
+OPS = ("lu_factor", "lu_solve", "geqrf", "gels")
+DTYPES = ("float32", "float64", "complex64", "complex128")
+BACKENDS = ("batched_cublas", "looped_cusolver", "streamed_cusolver", "stock")
+PREFERENCES = ("default", "cusolver", "magma", "cublas")
+
+_DTYPE_ALIASES = {
+    "float": "float32",
+    "double": "float64",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
+}
+
+
+def one_of(what: str, value: str, names: Sequence[str]) -> str:
+    """Return ``value`` if it is among ``names``; else raise a UserError that lists them."""
+    if value not in names:
+        raise UserError(f"there is no {what} {value!r}; known are {', '.join(names)}")
+    return value
+
+
+def dtype_name(dtype: object) -> str:
+    """Standard name of a dtype given as a name or as torch's object, e.g. ``torch.float32``."""
+    name = str(dtype).removeprefix("torch.")
+    return one_of("dtype", _DTYPE_ALIASES.get(name, name), DTYPES)
+
+
+def op_name(op: str) -> str:
+    """Standard name of an operation, also of ``lu_factor_ex`` and ``linalg.lu_factor``."""
+    name = op.removeprefix("torch.").removeprefix("linalg.").removesuffix("_ex")
+    return one_of("operation", name, OPS)

@@ -1,0 +1,1 @@
+"""Measured cost tables, one JSON file per GPU; the format is in README.md."""

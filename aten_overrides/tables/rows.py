@@ -1,0 +1,84 @@
+"""The thresholds as data, and the rule that LinalgChoice.h makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aten_overrides._select import Facts, Problem
+
+NEVER = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Square n x n: stock in [stock_from, stock_below), else cuBLAS below cusolver_from."""
+
+    cusolver_from: int = NEVER
+    stock_from: int = NEVER
+    stock_below: int = NEVER
+
+    def has_stock(self) -> bool:
+        """Whether stock is chosen for any n."""
+        return self.stock_from != NEVER
+
+
+@dataclass(frozen=True)
+class SquareRow:
+    """Crossovers from ``batch`` up to the next row's batch: with one stream, with lanes."""
+
+    batch: int
+    loop: Crossover
+    lanes: Crossover
+
+
+@dataclass(frozen=True)
+class Rectangular:
+    """Batches from which stock is chosen for m != n, below and from ``Thresholds.tall_from`` rows."""
+
+    wide: int
+    tall: int
+
+
+@dataclass(frozen=True)
+class DtypeRows:
+    """Everything for one dtype."""
+
+    pivoted: tuple[SquareRow, ...]
+    unpivoted: tuple[SquareRow, ...]
+    loop: Rectangular
+    lanes: Rectangular
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Everything for one operation. ``lanes``: streams behind the entries of that name."""
+
+    lanes: int
+    tall_from: int
+    dtypes: Mapping[str, DtypeRows]
+
+
+def choose(thresholds: Thresholds, dtype: str, problem: Problem, facts: Facts) -> str:
+    """What choose_lu_factor takes with the default preference.
+
+    The fit needs the rule for rows that no header holds yet; a test compares it with the C++ one.
+    """
+    rows = thresholds.dtypes[dtype]
+    stream = facts.lanes >= 2 and problem.batch >= 2
+    lanes = stream and facts.lanes >= min(problem.batch, thresholds.lanes)
+    cusolver = "streamed_cusolver" if stream else "looped_cusolver"
+    stock = facts.stock and not facts.capturing
+    if problem.m != problem.n:
+        row = rows.lanes if lanes else rows.loop
+        stock_from = row.tall if problem.m >= thresholds.tall_from else row.wide
+        return "stock" if stock and problem.batch >= stock_from else cusolver
+    square = rows.pivoted if problem.pivot else rows.unpivoted
+    holding = square[0]
+    for entry in square:
+        if entry.batch <= problem.batch:
+            holding = entry
+    crossover = holding.lanes if lanes else holding.loop
+    if stock and crossover.stock_from <= problem.n < crossover.stock_below:
+        return "stock"
+    return "batched_cublas" if problem.n < crossover.cusolver_from else cusolver
