@@ -1,11 +1,11 @@
 """Fit the thresholds of LU factorization to a cost table.
 
-For square problems each row holds for a range of batches and has, for one stream and for lanes, the n from which
-cuSOLVER is faster than cuBLAS and the interval of n in which stock is faster than both. All
-cuts between measured n are tried; the cost of a cut is the sum of log(time taken / best time) over
-the table's grid, with a steep extra cost above a regret of 1.10. The ranges of batches are the
-cheapest partition of the measured ones, at a price per row, so rows that do not pay are merged.
-A cut lies where the interpolated times cross.
+For square problems a row holds for a range of batches and has, for one stream and for lanes, the n
+from which cuSOLVER is faster than cuBLAS and the interval of n in which stock is faster than both.
+All cuts between measured n are tried. A cut costs the sum of log(time taken / best time) over the
+table's completed grid, with a steep extra cost above STEEP_FROM; the ranges of batches are the
+cheapest partition of the grid's batches at a price per row, so rows that do not pay are merged.
+A cut is then placed where the interpolated times cross.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ STEEP = 50.0
 WEIGHT_INTERPOLATED = 0.5
 WEIGHT_EXTRAPOLATED = 0.05
 LARGE = 1024  # fitted up to this batch, also where fewer were measured
+# Stock has to win by a margin, since its times scatter most from size to size; and so has what was
+# not measured.
 MARGIN_STOCK = math.log(1.03)
 MARGIN_EXTRAPOLATED = math.log(1.25)
 TALL_FROM = 724  # between the measured 512 and 1024 rows, where stock's time leaps
@@ -61,10 +63,7 @@ class Grid:
 def expected_log_ms(
     costs: Costs, dtype: str, backend: str, problem: Problem
 ) -> tuple[float, bool] | None:
-    """Log time to reckon with, and whether it is firm; None if nothing tells it.
-
-    What was only extrapolated has to win by a margin, so it counts as slower than predicted.
-    """
+    """Log time to reckon with, margins included, and whether it is firm; None if nothing tells."""
     ms, basis = costs.predict(OP, dtype, backend, problem)
     if ms is None:
         return None
@@ -74,7 +73,7 @@ def expected_log_ms(
 
 
 def refined(batches: set[int]) -> tuple[int, ...]:
-    """The batches to fit at: the measured ones, 1, 2 and LARGE, more where neighbours are far apart."""
+    """The batches to fit at: the measured ones, 1, 2, LARGE, and more between distant ones."""
     all_batches = sorted({1, 2, LARGE} | batches)
     for low, high in itertools.pairwise(tuple(all_batches)):
         doubled = 2 * low
@@ -92,7 +91,7 @@ def square_grid(points: Sequence[Point], costs: Costs, dtype: str, pivot: bool) 
     largest = max(batch for batch, _ in measured)
     sizes = tuple(sorted({n for _, n in measured}))
     log_ms: dict[str, dict[tuple[int, int], float]] = {}
-    weight = {cell: WEIGHT_EXTRAPOLATED for cell in itertools.product(batches, sizes)}
+    weight = dict.fromkeys(itertools.product(batches, sizes), WEIGHT_EXTRAPOLATED)
     for backend in (CUBLAS, LOOPED, STREAMED, STOCK):
         cells = log_ms[backend] = {}
         for batch, n in itertools.product(batches, sizes):
@@ -109,6 +108,10 @@ def square_grid(points: Sequence[Point], costs: Costs, dtype: str, pivot: bool) 
 
 def _steep(regret: float) -> float:
     return regret + STEEP * max(regret - STEEP_FROM, 0.0)
+
+
+def _between(low: int, high: int, where: float) -> float:
+    return low * math.pow(high / low, where)
 
 
 class _Group:
@@ -142,7 +145,7 @@ class _Group:
         where = 0.5
         if gain_low is not None and gain_high is not None and gain_low < 0 < gain_high:
             where = -gain_low / (gain_high - gain_low)
-        return min(max(round(low * (high / low) ** where), low + 1), high)
+        return min(max(round(_between(low, high, where)), low + 1), high)
 
     def _mean_gain(self, n: int, before: str, after: str) -> float | None:
         first, second = self.grid.log_ms[before], self.grid.log_ms[after]
@@ -202,7 +205,7 @@ def fit_crossover(grid: Grid, batches: Sequence[int], lanes: bool) -> tuple[floa
 
 
 def fit_square(grid: Grid) -> tuple[SquareRow, ...]:
-    """The cheapest rows: a partition of the grid's batches into ranges, each with its crossovers."""
+    """The cheapest partition of the grid's batches into rows, each with its crossovers."""
     batches = grid.batches
     fitted: dict[tuple[int, int], tuple[float, Crossover, Crossover]] = {}
     for start, stop in itertools.combinations(range(len(batches) + 1), 2):
@@ -253,7 +256,7 @@ def fit_rectangular(
         gain_low, gain_high = mean_gain(low), mean_gain(high)
         if gain_low < 0 <= gain_high:
             where = -gain_low / (gain_high - gain_low) if math.isfinite(gain_low) else 1.0
-            return min(max(math.ceil(low * (high / low) ** where), low + 1), high)
+            return min(max(math.ceil(_between(low, high, where)), low + 1), high)
     return batches[0] if batches and mean_gain(batches[0]) >= 0 else NEVER
 
 

@@ -34,7 +34,7 @@ class SquareRow:
 
 @dataclass(frozen=True)
 class Rectangular:
-    """Batches from which stock is chosen for m != n, below and from ``Thresholds.tall_from`` rows."""
+    """Batches from which stock is chosen for m != n: m below Thresholds.tall_from, and the rest."""
 
     wide: int
     tall: int

@@ -84,7 +84,7 @@ def axes_of(points: tuple[Point, ...]) -> dict[str, dict[str, list[Any]]]:
 
 
 def find(gpu: str) -> Path:
-    """File of the table of a GPU named ``h200`` or ``nvidia-h200``, or by a path to a .json file."""
+    """File of the table of a GPU named ``h200`` or ``nvidia-h200``, or a path to a .json file."""
     if gpu.endswith(".json"):
         return Path(gpu)
     known = sorted(path.stem for path in FOLDER.glob("*.json"))

@@ -21,10 +21,10 @@ enum class Op : int8_t { LuFactor, LuSolve, Geqrf, Gels };
 enum class Dtype : int8_t { Float, Double, ComplexFloat, ComplexDouble };
 
 enum class Backend : int8_t {
-  BatchedCublas, // one cuBLAS call for the whole batch
-  LoopedCusolver, // one cuSOLVER call per matrix, on the current stream
-  StreamedCusolver, // the same calls, dealt out to auxiliary streams
-  Stock, // what the build has besides cuSOLVER and cuBLAS: MAGMA
+  BatchedCublas,     // one cuBLAS call for the whole batch
+  LoopedCusolver,    // one cuSOLVER call per matrix, on the current stream
+  StreamedCusolver,  // the same calls, dealt out to auxiliary streams
+  Stock,             // what the build has besides cuSOLVER and cuBLAS: MAGMA
 };
 
 // Values equal those of at::LinalgBackend; appended only.
@@ -39,14 +39,14 @@ struct Problem {
 
 // What this build and this call allow.
 struct Facts {
-  int lanes; // auxiliary streams usable for this call; below 2: none
-  bool stock; // MAGMA is compiled in and may be used
-  bool capturing; // the current stream is being captured into a CUDA graph
+  int lanes;       // auxiliary streams usable for this call; below 2: none
+  bool stock;      // MAGMA is compiled in and may be used
+  bool capturing;  // the current stream is being captured into a CUDA graph
 };
 
 struct Feasibility {
   bool ok;
-  const char* reason; // why not; a static string, empty if ok
+  const char* reason;  // why not; a static string, empty if ok
 };
 
 constexpr const char* name(Backend backend) noexcept {
@@ -66,36 +66,31 @@ constexpr const char* name(Backend backend) noexcept {
 // Whether cuBLAS has a batched routine for this operation and shape.
 constexpr bool has_batched_cublas(Op op, const Problem& problem) noexcept {
   switch (op) {
-    case Op::LuFactor: // getrfBatched
+    case Op::LuFactor:  // getrfBatched
       return problem.m == problem.n;
-    case Op::LuSolve: // getrsBatched
-    case Op::Geqrf: // geqrfBatched
+    case Op::LuSolve:  // getrsBatched
+    case Op::Geqrf:    // geqrfBatched
       return true;
-    case Op::Gels: // gelsBatched
+    case Op::Gels:  // gelsBatched
       return problem.m >= problem.n;
   }
   return false;
 }
 
 // Whether the preference alone decides for cuBLAS.
-constexpr bool prefers_cublas(
-    Op op,
-    const Problem& problem,
-    Preference preference) noexcept {
+constexpr bool prefers_cublas(Op op, const Problem& problem, Preference preference) noexcept {
   return preference == Preference::Cublas && has_batched_cublas(op, problem);
 }
 
 constexpr Feasibility feasible(
-    Op op,
-    Dtype /*dtype*/,
-    const Problem& problem,
-    Backend backend,
-    const Facts& facts) noexcept {
+    Op op, Dtype /*dtype*/, const Problem& problem, Backend backend, const Facts& facts) noexcept {
   switch (backend) {
     case Backend::BatchedCublas:
       if (!has_batched_cublas(op, problem)) {
-        return {false, op == Op::Gels ? "cuBLAS gelsBatched needs m >= n"
-                                      : "cuBLAS getrfBatched needs m == n"};
+        return {
+            false,
+            op == Op::Gels ? "cuBLAS gelsBatched needs m >= n"
+                           : "cuBLAS getrfBatched needs m == n"};
       }
       return {true, ""};
     case Backend::LoopedCusolver:
@@ -110,7 +105,7 @@ constexpr Feasibility feasible(
       return {true, ""};
     case Backend::Stock:
       if (!facts.stock) {
-        return {false, "this build has no MAGMA"};
+        return {false, "MAGMA is not in this build or may not be used"};
       }
       if (facts.capturing) {
         return {false, "MAGMA synchronizes and allocates, which a CUDA graph capture forbids"};
@@ -155,12 +150,9 @@ constexpr const SquareRow& square_row(Dtype dtype, const Problem& problem) noexc
 // | Cublas     | cuBLAS where it has a batched routine; elsewhere as Cusolver   |
 // | Magma      | MAGMA where it may be used; elsewhere as Default               |
 constexpr Backend choose_lu_factor(
-    Dtype dtype,
-    const Problem& problem,
-    Preference preference,
-    const Facts& facts) noexcept {
+    Dtype dtype, const Problem& problem, Preference preference, const Facts& facts) noexcept {
   const bool may_stock = preference != Preference::Cusolver && preference != Preference::Cublas &&
-      feasible(Op::LuFactor, dtype, problem, Backend::Stock, facts).ok;
+                         feasible(Op::LuFactor, dtype, problem, Backend::Stock, facts).ok;
   if (preference == Preference::Magma && may_stock) {
     return Backend::Stock;
   }
@@ -191,4 +183,4 @@ constexpr Backend choose_lu_factor(
   return problem.n < crossover.cusolver_from ? Backend::BatchedCublas : cusolver;
 }
 
-} // namespace at::native::linalg_choice
+}  // namespace at::native::linalg_choice

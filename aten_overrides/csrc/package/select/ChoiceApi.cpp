@@ -24,7 +24,7 @@ bool known(int32_t value, choice::Op) {
   return value >= 0 && value <= static_cast<int32_t>(choice::Op::Gels);
 }
 
-} // namespace
+}  // namespace
 
 int32_t aten_overrides_select_lu_factor(
     const aten_overrides_select_table* table,

@@ -5,17 +5,17 @@
 #include "TableApi.h"
 
 struct aten_overrides_select_candidate {
-  double ms; // predicted milliseconds, 0 if basis is 3
-  const char* reason; // a static string: why it is not allowed or has no time; empty otherwise
+  double ms;           // predicted milliseconds, 0 if basis is 3
+  const char* reason;  // a static string: why it is not allowed or has no time; empty otherwise
   int32_t allowed;
-  int32_t basis; // 0 measured, 1 interpolated, 2 extrapolated, 3 none
+  int32_t basis;  // 0 measured, 1 interpolated, 2 extrapolated, 3 none
 };
 
 struct aten_overrides_select_report {
-  aten_overrides_select_candidate candidates[4]; // by back end
+  aten_overrides_select_candidate candidates[4];  // by back end
   int32_t by_table;
   int32_t by_thresholds;
-  int32_t measured; // 0: no allowed back end has a time, by_table follows the thresholds
+  int32_t measured;  // 0: no allowed back end has a time, by_table follows the thresholds
 };
 
 // Fills `report` for an LU factorization. 0, or 1 when dtype or preference is unknown.
@@ -44,7 +44,8 @@ ATEN_OVERRIDES_SELECT_API int32_t aten_overrides_select_lu_factor_by_thresholds(
     int32_t stock,
     int32_t capturing) noexcept;
 
-// Null if the back end can take the problem, else why not; "unknown" for an unknown op, dtype or back end.
+// Null if the back end can take the problem, else why not; "unknown" for an unknown op, dtype or
+// back end.
 ATEN_OVERRIDES_SELECT_API const char* aten_overrides_select_infeasible(
     int32_t op,
     int32_t dtype,

@@ -15,21 +15,22 @@ double log_of(int64_t value) {
 }
 
 // Two sizes closer than this say nothing about growth: the noise between them is as large.
-constexpr double kShortestSpan = 0.18; // log(1.2)
+constexpr double kShortestSpan = 0.18;  // log(1.2)
 
 // Growth with the batch from here on is one call after the other.
 constexpr double kInProportion = 0.8;
 
 // A batch up to this far away tells more about a size than the neighbouring sizes do: routines
 // change their algorithm at some sizes, alike at all batches.
-constexpr double kNearBatch = 1.4; // log(4)
+constexpr double kNearBatch = 1.4;  // log(4)
 
-// Where `value` lies on an ascending axis: between entries `low` and `high`, with `weight` on `high`.
+// Where `value` lies on an ascending axis: between entries `low` and `high`, with `weight` on
+// `high`.
 struct Position {
   std::size_t low;
   std::size_t high;
   double weight;
-  double beyond; // signed log distance from the nearer end, 0 inside
+  double beyond;  // signed log distance from the nearer end, 0 inside
 };
 
 Position locate(const std::vector<int64_t>& axis, int64_t value) {
@@ -48,7 +49,8 @@ Position locate(const std::vector<int64_t>& axis, int64_t value) {
   return {low, weight > 0 ? high : low, weight, 0};
 }
 
-// Growth exponent at the upper end of a row of times, from its last two sizes that are far enough apart.
+// Growth exponent at the upper end of a row of times, from its last two sizes that are far enough
+// apart.
 template <typename LogMs>
 double slope_at_end(const std::vector<int64_t>& axis, std::size_t end, LogMs log_ms) {
   for (std::size_t i = end; i-- > 0;) {
@@ -60,9 +62,10 @@ double slope_at_end(const std::vector<int64_t>& axis, std::size_t end, LogMs log
   return 0;
 }
 
-// What a time changes by from the end of the batches to a batch beyond. Above, it goes on as between the
-// last two batches, but never falls and never grows faster than in proportion. Below, what costs in proportion
-// to the batch, one call per matrix, goes on so; all else stays, which is an upper bound.
+// What a time changes by from the end of the batches to a batch beyond. Above, it goes on as
+// between the last two batches, but never falls and never grows faster than in proportion. Below,
+// what costs in proportion to the batch, one call per matrix, goes on so; all else stays, which is
+// an upper bound.
 template <typename LogMs>
 double growth_beyond(const std::vector<int64_t>& batches, const Position& at, LogMs log_ms) {
   if (batches.size() < 2) {
@@ -82,7 +85,7 @@ Basis looser(Basis a, Basis b) {
   return std::max(a, b);
 }
 
-} // namespace
+}  // namespace
 
 std::string CostTable::add(int op, int dtype, int backend, const Problem& problem, double ms) {
   if (problem.batch < 1 || problem.m < 1 || problem.n < 1) {
@@ -130,9 +133,9 @@ void CostTable::finish() {
   }
 }
 
-// A shape that a batch lacks is told by the nearest smaller and larger batches that have it: their time,
-// times the mean ratio at the shapes in common. Without any in common a smaller batch counts in
-// proportion, a larger one as it is: both upper bounds.
+// A shape that a batch lacks is told by the nearest smaller and larger batches that have it: their
+// time, times the mean ratio at the shapes in common. Without any in common a smaller batch counts
+// in proportion, a larger one as it is: both upper bounds.
 void CostTable::complete_shapes(Shapes& shapes) {
   const Shapes measured = shapes;
   const auto find = [](const std::vector<Shape>& row, const Shape& wanted) {
@@ -169,7 +172,7 @@ void CostTable::complete_shapes(Shapes& shapes) {
           }
         }
         const double told = known->log_ms + (count > 0 ? ratio / count : std::max(distance, 0.0));
-        if (distance > 0) { // batches ascend, so the last one below is the nearest
+        if (distance > 0) {  // batches ascend, so the last one below is the nearest
           below = told;
           below_distance = distance;
         } else if (above_distance == HUGE_VAL) {
@@ -191,17 +194,14 @@ void CostTable::complete_shapes(Shapes& shapes) {
 
 // The time at `size` in a complete row; below its sizes as at the smallest, above growing on.
 CostTable::Cell CostTable::in_row(
-    const std::vector<Cell>& row,
-    const std::vector<int64_t>& sizes,
-    int64_t size) {
+    const std::vector<Cell>& row, const std::vector<int64_t>& sizes, int64_t size) {
   const Position at = locate(sizes, size);
   const Cell& low = row[at.low];
   const Cell& high = row[at.high];
-  Cell cell{
-      (1 - at.weight) * low.log_ms + at.weight * high.log_ms, looser(low.basis, high.basis)};
+  Cell cell{(1 - at.weight) * low.log_ms + at.weight * high.log_ms, looser(low.basis, high.basis)};
   if (at.beyond > 0) {
-    cell.log_ms += at.beyond *
-        slope_at_end(sizes, at.high, [&row](std::size_t j) { return row[j].log_ms; });
+    cell.log_ms +=
+        at.beyond * slope_at_end(sizes, at.high, [&row](std::size_t j) { return row[j].log_ms; });
   }
   if (at.beyond != 0) {
     cell.basis = Basis::Extrapolated;
@@ -211,9 +211,9 @@ CostTable::Cell CostTable::in_row(
   return cell;
 }
 
-// A time of the row at `column` that was not measured, told by another row: the other row's time there, times
-// the ratio of the two rows at the columns that both have, interpolated over log(size).
-// Nothing when the other row lacks the column or the two have none in common.
+// A time of the row at `column` that was not measured, told by another row: the other row's time
+// there, times the ratio of the two rows at the columns that both have, interpolated over
+// log(size). Nothing when the other row lacks the column or the two have none in common.
 CostTable::Cell CostTable::Grid::told_by(
     std::size_t row,
     std::size_t other,
@@ -247,10 +247,11 @@ CostTable::Cell CostTable::Grid::told_by(
   return {};
 }
 
-// A time that was not measured, in a row that has some. In this order: as the nearest smaller and larger
-// batches tell if they are near; on the line between the row's own neighbours; as the nearest
-// smaller batch tells, however far; growing on as the row did; as at the row's smallest size, an upper
-// bound, so that a back end seen only at larger batches and sizes does not win by guess.
+// A time that was not measured, in a row that has some. In this order: as the nearest smaller and
+// larger batches tell if they are near; on the line between the row's own neighbours; as the
+// nearest smaller batch tells, however far; growing on as the row did; as at the row's smallest
+// size, an upper bound, so that a back end seen only at larger batches and sizes does not win by
+// guess.
 CostTable::Cell CostTable::Grid::estimate(
     std::size_t row,
     std::size_t column,
@@ -261,7 +262,7 @@ CostTable::Cell CostTable::Grid::estimate(
     double distance = HUGE_VAL;
   };
   const auto look = [&](int step) {
-    for (std::size_t i = row + step; i < rows.size(); i += step) { // wraps below zero
+    for (std::size_t i = row + step; i < rows.size(); i += step) {  // wraps below zero
       const Cell cell = told_by(row, i, column, sizes);
       if (cell.basis != Basis::None) {
         return Told{cell, std::abs(log_of(batches[i]) - log_of(batches[row]))};
@@ -275,8 +276,7 @@ CostTable::Cell CostTable::Grid::estimate(
   const bool use_larger = larger.distance <= kNearBatch;
   if (use_smaller && use_larger) {
     const double weight = smaller.distance / (smaller.distance + larger.distance);
-    return {
-        (1 - weight) * smaller.cell.log_ms + weight * larger.cell.log_ms, Basis::Interpolated};
+    return {(1 - weight) * smaller.cell.log_ms + weight * larger.cell.log_ms, Basis::Interpolated};
   }
   if (use_smaller || use_larger) {
     return use_smaller ? smaller.cell : larger.cell;
@@ -309,9 +309,8 @@ CostTable::Cell CostTable::Grid::estimate(
         own_log_ms.push_back(rows[row][j].log_ms);
       }
     }
-    const double slope = slope_at_end(own_sizes, own_sizes.size() - 1, [&](std::size_t j) {
-      return own_log_ms[j];
-    });
+    const double slope =
+        slope_at_end(own_sizes, own_sizes.size() - 1, [&](std::size_t j) { return own_log_ms[j]; });
     return {
         rows[row][low].log_ms + slope * (log_of(sizes[column]) - log_of(sizes[low])),
         Basis::Extrapolated};
@@ -321,8 +320,7 @@ CostTable::Cell CostTable::Grid::estimate(
 
 // Completes `all_sizes` by way of those that this back end was measured at.
 void CostTable::Grid::complete(
-    const std::vector<int64_t>& batches,
-    const std::vector<int64_t>& all_sizes) {
+    const std::vector<int64_t>& batches, const std::vector<int64_t>& all_sizes) {
   std::set<int64_t> own;
   for (const auto& [at, log_ms] : measured) {
     own.insert(at.second);
@@ -361,8 +359,8 @@ void CostTable::Grid::complete(
     const Position at = locate(own_batches, batches[i]);
     for (std::size_t j = 0; j < sizes.size(); ++j) {
       const auto log_ms = [&](std::size_t k) { return completed[own_rows[k]][j].log_ms; };
-      const Basis basis = looser(
-          completed[own_rows[at.low]][j].basis, completed[own_rows[at.high]][j].basis);
+      const Basis basis =
+          looser(completed[own_rows[at.low]][j].basis, completed[own_rows[at.high]][j].basis);
       completed[i][j] = {
           (1 - at.weight) * log_ms(at.low) + at.weight * log_ms(at.high) +
               growth_beyond(own_batches, at, log_ms),
@@ -378,10 +376,7 @@ void CostTable::Grid::complete(
 }
 
 Prediction CostTable::predict_square(
-    const Family& family,
-    const Grid& grid,
-    int64_t batch,
-    int64_t n) {
+    const Family& family, const Grid& grid, int64_t batch, int64_t n) {
   const Position at_batch = locate(family.batches, batch);
   const auto at_row = [&](std::size_t i) { return in_row(grid.rows[i], family.sizes, n); };
   const Cell low = at_row(at_batch.low);
@@ -389,9 +384,8 @@ Prediction CostTable::predict_square(
   double log_ms = (1 - at_batch.weight) * low.log_ms + at_batch.weight * high.log_ms;
   Basis basis = looser(low.basis, high.basis);
   if (at_batch.beyond != 0) {
-    log_ms += growth_beyond(family.batches, at_batch, [&](std::size_t i) {
-      return at_row(i).log_ms;
-    });
+    log_ms +=
+        growth_beyond(family.batches, at_batch, [&](std::size_t i) { return at_row(i).log_ms; });
     basis = Basis::Extrapolated;
   } else if (at_batch.weight > 0) {
     basis = looser(basis, Basis::Interpolated);
@@ -399,8 +393,8 @@ Prediction CostTable::predict_square(
   return {std::exp(log_ms), basis};
 }
 
-// Few shapes are measured, so the shape between them is taken from all shapes of a batch, weighted by
-// the inverse square of their log distance, each scaled by its work m * n * min(m, n).
+// Few shapes are measured, so the shape between them is taken from all shapes of a batch, weighted
+// by the inverse square of their log distance, each scaled by its work m * n * min(m, n).
 Prediction CostTable::predict_rectangular(const Shapes& shapes, const Problem& problem) {
   const auto work = [](int64_t m, int64_t n) {
     return log_of(m) + log_of(n) + log_of(std::min(m, n));
@@ -434,12 +428,12 @@ Prediction CostTable::predict_rectangular(const Shapes& shapes, const Problem& p
       const double dm = log_of(shape.m) - log_of(problem.m);
       const double dn = log_of(shape.n) - log_of(problem.n);
       const double weight = 1 / (dm * dm + dn * dn);
-      sum += weight *
-          (shape.log_ms + slope * (work(problem.m, problem.n) - work(shape.m, shape.n)));
+      sum +=
+          weight * (shape.log_ms + slope * (work(problem.m, problem.n) - work(shape.m, shape.n)));
       weights += weight;
     }
-    const bool inside = problem.m >= m_low && problem.m <= m_high && problem.n >= n_low &&
-        problem.n <= n_high;
+    const bool inside =
+        problem.m >= m_low && problem.m <= m_high && problem.n >= n_low && problem.n <= n_high;
     return {sum / weights, inside ? Basis::Interpolated : Basis::Extrapolated};
   };
   std::vector<int64_t> batches;
@@ -452,9 +446,8 @@ Prediction CostTable::predict_rectangular(const Shapes& shapes, const Problem& p
   double log_ms = (1 - at.weight) * low.log_ms + at.weight * high.log_ms;
   Basis basis = looser(low.basis, high.basis);
   if (at.beyond != 0) {
-    log_ms += growth_beyond(batches, at, [&](std::size_t i) {
-      return in_batch(shapes.at(batches[i])).log_ms;
-    });
+    log_ms += growth_beyond(
+        batches, at, [&](std::size_t i) { return in_batch(shapes.at(batches[i])).log_ms; });
     basis = Basis::Extrapolated;
   } else if (at.weight > 0) {
     basis = looser(basis, Basis::Interpolated);
@@ -495,4 +488,4 @@ Prediction CostTable::predict(int op, int dtype, int backend, const Problem& pro
   return prediction;
 }
 
-} // namespace aten_overrides::select
+}  // namespace aten_overrides::select

@@ -28,7 +28,7 @@ enum class Basis : int8_t { Measured, Interpolated, Extrapolated, None };
 
 struct Prediction {
   double ms;
-  Basis basis; // None: nothing was measured that would tell; ms is 0
+  Basis basis;  // None: nothing was measured that would tell; ms is 0
 };
 
 class CostTable {
@@ -47,20 +47,15 @@ class CostTable {
     Basis basis = Basis::None;
   };
 
-  static Cell in_row(
-      const std::vector<Cell>& row,
-      const std::vector<int64_t>& sizes,
-      int64_t size);
+  static Cell in_row(const std::vector<Cell>& row, const std::vector<int64_t>& sizes, int64_t size);
 
-  // Square problems of one operation, dtype and pivoting for one back end: a cell for every batch of
-  // `batches` and every n of `sizes`, completed by finish().
+  // Square problems of one operation, dtype and pivoting for one back end: a cell for every batch
+  // of `batches` and every n of `sizes`, completed by finish().
   struct Grid {
-    std::map<std::pair<int64_t, int64_t>, double> measured; // (batch, n) -> log ms
+    std::map<std::pair<int64_t, int64_t>, double> measured;  // (batch, n) -> log ms
     std::vector<std::vector<Cell>> rows;
 
-    void complete(
-        const std::vector<int64_t>& batches,
-        const std::vector<int64_t>& all_sizes);
+    void complete(const std::vector<int64_t>& batches, const std::vector<int64_t>& all_sizes);
     Cell estimate(
         std::size_t row,
         std::size_t column,
@@ -88,10 +83,10 @@ class CostTable {
   struct Family {
     std::vector<int64_t> batches;
     std::vector<int64_t> sizes;
-    std::map<int, Grid> grids; // by back end
+    std::map<int, Grid> grids;  // by back end
   };
 
-  using Key = std::tuple<int, int, bool>; // op, dtype, pivot
+  using Key = std::tuple<int, int, bool>;  // op, dtype, pivot
 
   static Prediction predict_square(const Family&, const Grid&, int64_t batch, int64_t n);
   static Prediction predict_rectangular(const Shapes&, const Problem&);
@@ -100,4 +95,4 @@ class CostTable {
   std::map<std::pair<Key, int>, Shapes> rectangles_;
 };
 
-} // namespace aten_overrides::select
+}  // namespace aten_overrides::select

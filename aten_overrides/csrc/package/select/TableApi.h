@@ -7,9 +7,10 @@
 
 #define ATEN_OVERRIDES_SELECT_API extern "C" __attribute__((visibility("default")))
 
-struct aten_overrides_select_table; // opaque
+struct aten_overrides_select_table;  // opaque
 
-// A new, empty table whose streamed times were measured with `lanes` streams; null when out of memory.
+// A new, empty table whose streamed times were measured with `lanes` streams; null when out of
+// memory.
 ATEN_OVERRIDES_SELECT_API aten_overrides_select_table* aten_overrides_select_table_new(
     int32_t lanes) noexcept;
 
@@ -31,8 +32,8 @@ ATEN_OVERRIDES_SELECT_API int32_t aten_overrides_select_table_add(
     int32_t why_size) noexcept;
 
 // 0, or 1 when out of memory. Call once, after the last add.
-ATEN_OVERRIDES_SELECT_API int32_t aten_overrides_select_table_finish(
-    aten_overrides_select_table* table) noexcept;
+ATEN_OVERRIDES_SELECT_API int32_t
+aten_overrides_select_table_finish(aten_overrides_select_table* table) noexcept;
 
 // The basis of the time: 0 measured, 1 interpolated, 2 extrapolated, 3 none (then *ms is 0).
 ATEN_OVERRIDES_SELECT_API int32_t aten_overrides_select_table_predict(

@@ -13,10 +13,7 @@ using choice::Preference;
 
 // Why the preference leaves a feasible back end out; empty if it does not.
 const char* left_out(
-    const choice::Problem& problem,
-    Preference preference,
-    Backend backend,
-    bool stock_feasible) {
+    const choice::Problem& problem, Preference preference, Backend backend, bool stock_feasible) {
   if (choice::prefers_cublas(Op::LuFactor, problem, preference)) {
     return backend == Backend::BatchedCublas ? "" : "the preference is cublas";
   }
@@ -32,8 +29,8 @@ const char* left_out(
   return "";
 }
 
-// The streamed time with fewer streams than were measured: the same work on fewer of them, but never
-// more than one after the other.
+// The streamed time with fewer streams than were measured: the same work on fewer of them, but
+// never more than one after the other.
 Prediction on_fewer_lanes(
     const Prediction& streamed,
     const Prediction& looped,
@@ -51,7 +48,7 @@ Prediction on_fewer_lanes(
   return {ms, Basis::Extrapolated};
 }
 
-} // namespace
+}  // namespace
 
 Report choose_by_table(
     const CostTable& costs,
@@ -106,4 +103,4 @@ Report choose_by_table(
   return report;
 }
 
-} // namespace aten_overrides::select
+}  // namespace aten_overrides::select

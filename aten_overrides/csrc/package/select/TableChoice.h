@@ -16,16 +16,17 @@ namespace choice = at::native::linalg_choice;
 constexpr int kBackends = 4;
 
 struct Candidate {
-  bool allowed; // feasible, and not left out by the preference
-  const char* reason; // why not allowed, or why it has no time; empty otherwise
-  Prediction prediction; // also for a back end that is only left out by the preference
+  bool allowed;           // feasible, and not left out by the preference
+  const char* reason;     // why not allowed, or why it has no time; empty otherwise
+  Prediction prediction;  // also for a back end that is only left out by the preference
 };
 
 struct Report {
-  std::array<Candidate, kBackends> candidates; // by choice::Backend
+  std::array<Candidate, kBackends> candidates;  // by choice::Backend
   choice::Backend by_table;
   choice::Backend by_thresholds;
-  bool measured; // false: the table has no time for any allowed back end, by_table follows the thresholds
+  bool measured;  // false: the table has no time for any allowed back end, by_table follows the
+                  // thresholds
 };
 
 // Total for every problem. `lanes` is the number of streams behind the table's streamed times.
@@ -37,4 +38,4 @@ Report choose_by_table(
     choice::Preference preference,
     const choice::Facts& facts);
 
-} // namespace aten_overrides::select
+}  // namespace aten_overrides::select

@@ -6,5 +6,5 @@
 
 struct aten_overrides_select_table {
   aten_overrides::select::CostTable costs;
-  int lanes; // streams behind the streamed times
+  int lanes;  // streams behind the streamed times
 };
