@@ -167,7 +167,7 @@ def _launches(report: Report, patches: Sequence[Patch], tree: Path) -> None:
     """Upstream's own checker: a kernel launch without a check after it."""
     script = tree / _LAUNCH_CHECKER
     if not script.is_file():
-        report.skip("kernel launches", f"{_LAUNCH_CHECKER} is not among the base's files")
+        report.skip("kernel launches", f"{script.name} is not among the files of the base")
         return
     checker = _load(script)
     problems = []
