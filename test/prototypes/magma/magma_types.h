@@ -24,7 +24,8 @@ typedef int magma_device_t;
 struct magma_queue;
 typedef struct magma_queue* magma_queue_t;
 
-// The oldest release whose interface is declared here; the 2.6.0 and 2.11.0 wheels carry 2.6.1 or newer.
+// The oldest release whose interface is declared here; the 2.6.0 and 2.11.0 wheels carry 2.6.1 or
+// newer.
 #define MAGMA_VERSION_MAJOR 2
 #define MAGMA_VERSION_MINOR 6
 #define MAGMA_VERSION_MICRO 1

@@ -99,7 +99,7 @@ def test_the_series_is_refused_when_it_is_wrong(fake: FakeBase) -> None:
     with pytest.raises(UserError, match=r"lists first-topic\.patch twice"):
         fake.edit("series", "third", "first-topic")
         fake.load().series()
-    with pytest.raises(UserError, match="not the name of a .patch file"):
+    with pytest.raises(UserError, match=r"not the name of a .patch file"):
         fake.edit("series", "# the order", "../other.patch")
         fake.load().series()
     (fake.folder / "series").unlink()
@@ -119,7 +119,7 @@ def test_upto(fake: FakeBase) -> None:
 def test_unknown_and_malformed_bases_are_refused(fake: FakeBase) -> None:
     with pytest.raises(UserError, match=r"no base 'v9\.9' .*There are: v0\.1"):
         base.load("v9.9", fake.root)
-    with pytest.raises(UserError, match="no base '../v0.1'"):
+    with pytest.raises(UserError, match=r"no base '../v0.1'"):
         base.load("../v0.1", fake.root)
     fake.edit("base.toml", 'tag = "v0.1"', "")
     with pytest.raises(UserError, match="incomplete or malformed: 'tag'"):

@@ -18,7 +18,9 @@ def tree(tmp_path: Path) -> Path:
     for name, text in {
         "first/value.h": "constexpr int kValue = 1;\n",
         "second/other.h": "constexpr int kOther = 2;\n",
-        "first/unit.cpp": "#include <value.h>\n#include <other.h>\nint f() { return kValue + kOther; }\n",
+        "first/unit.cpp": (
+            "#include <value.h>\n#include <other.h>\nint f() { return kValue + kOther; }\n"
+        ),
     }.items():
         path = tmp_path / "tree" / name
         path.parent.mkdir(parents=True, exist_ok=True)

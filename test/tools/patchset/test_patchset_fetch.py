@@ -98,7 +98,7 @@ def test_another_release_is_refused(fake: FakeBase, cache: Path) -> None:
 
 
 def test_bad_requests_are_refused(fake: FakeBase, cache: Path) -> None:
-    with pytest.raises(UserError, match="no source 'ftp'. There are: apt, git, tarball, dir"):
+    with pytest.raises(UserError, match=r"no source 'ftp'. There are: apt, git, tarball, dir"):
         fetch.source(fake.load(), "ftp")
     with pytest.raises(UserError, match="--source dir needs a folder"):
         fetch.source(fake.load(), "dir")
@@ -126,7 +126,7 @@ def test_apt_without_a_network_fails_with_apts_words(cache: Path) -> None:
     kept = cache / "download/pytorch.tar.xz"
     if not apt.KEYRING.is_file():
         pytest.skip("no Debian keyring on this machine")
-    with pytest.raises(UserError, match="apt-get update failed: .*127.0.0.1"):
+    with pytest.raises(UserError, match=r"apt-get update failed: .*127.0.0.1"):
         apt.source_tarball(
             wanted,
             kept,
@@ -163,8 +163,8 @@ def test_a_full_disk_leaves_nothing(
         to.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(fetch.shutil, "copyfile", full)
-    with pytest.raises(UserError, match="No space left on device.*ATEN_OVERRIDES_CACHE"):
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(UserError, match=r"No space left on device.*ATEN_OVERRIDES_CACHE"):
         fetch.source(fake.load(), "dir", fake.source)
     assert written
     assert files(cache) == {}
@@ -174,7 +174,7 @@ def test_too_little_room_is_told_at_once(
     fake: FakeBase, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "_NEED_BYTES", 1e18)
-    with pytest.raises(UserError, match="the disk is too full for the source of v0.1"):
+    with pytest.raises(UserError, match=r"the disk is too full for the source of v0.1"):
         fetch.source(fake.load(), "dir", fake.source)
 
 

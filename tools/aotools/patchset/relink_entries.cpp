@@ -37,16 +37,18 @@ static_assert(offsetof(DispatchStubImpl, cuda_dispatch_ptr) == sizeof(void*));
 
 struct Entry {
   const char* name;
-  void** slot; // where torch keeps the function it calls; null: not known
-  void* wheel; // what was there before this library's constructors
+  void** slot;  // where torch keeps the function it calls; null: not known
+  void* wheel;  // what was there before this library's constructors
   void* ours;
-  bool chosen; // ours is wanted
+  bool chosen;  // ours is wanted
 };
 
 using HelperFn = decltype(cuda::detail::LinalgDispatch::cholesky_solve_helper);
 
-#define STUB_ENTRY(name) \
-  Entry { #name, reinterpret_cast<void**>(&name##_stub) + 1, nullptr, nullptr, false }
+#define STUB_ENTRY(name)                                                       \
+  Entry {                                                                      \
+    #name, reinterpret_cast<void**>(&name##_stub) + 1, nullptr, nullptr, false \
+  }
 
 Entry entries[] = {
     STUB_ENTRY(cholesky),
@@ -125,9 +127,9 @@ __attribute__((constructor(101))) void note_previous() {
     }
   }
   if (void* wheel = dlopen("libtorch_cuda_linalg.so", RTLD_LAZY | RTLD_NOLOAD)) {
-    helper_entry.wheel = dlsym(
-        wheel, "_ZN2at6native11lazy_linalg27_cholesky_solve_helper_cudaERKNS_6TensorES4_b");
-    dlclose(wheel); // the count only: DT_NEEDED keeps it
+    helper_entry.wheel =
+        dlsym(wheel, "_ZN2at6native11lazy_linalg27_cholesky_solve_helper_cudaERKNS_6TensorES4_b");
+    dlclose(wheel);  // the count only: DT_NEEDED keeps it
   }
 }
 
@@ -161,8 +163,10 @@ void append_quoted(std::string& out, const char* text) {
 void append_function(std::string& out, const char* key, void* function) {
   char address[32];
   std::snprintf(
-      address, sizeof(address), "0x%llx", static_cast<unsigned long long>(
-      reinterpret_cast<uintptr_t>(function)));
+      address,
+      sizeof(address),
+      "0x%llx",
+      static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(function)));
   Dl_info where{};
   const bool found =
       function != nullptr && dladdr(function, &where) != 0 && where.dli_fname != nullptr;
@@ -175,14 +179,15 @@ void append_function(std::string& out, const char* key, void* function) {
   out += '}';
 }
 
-} // namespace linalg_patched
-} // namespace
-} // namespace at::native
+}  // namespace linalg_patched
+}  // namespace
+}  // namespace at::native
 
 namespace patched = at::native::linalg_patched;
 
 // JSON: for each entry what torch calls now ("current", null if it cannot be read), this library's
-// and the previous function, each with the file that it lies in. Valid until the thread's next call.
+// and the previous function, each with the file that it lies in. Valid until the thread's next
+// call.
 ATEN_LINALG_PATCHED_API const char* aten_linalg_patched_report() {
   static thread_local std::string out;
   const std::lock_guard<std::mutex> guard(patched::mutex);
