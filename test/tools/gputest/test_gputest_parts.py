@@ -35,7 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 class Fixture:
     def __init__(self, library: str, options: dict[str, Any]) -> None:
         self.out = io.StringIO()
-        self.session = Session(Rows(self.out), library, None, options)
+        self.session = Session(Rows(self.out), library, {}, options)
         self.session.torch = Torch()
         self.patched = Patched(CHANGED, list(ENTRIES))
         self.session._patched = self.patched  # type: ignore[assignment]

@@ -21,8 +21,8 @@ def main() -> int:
     run = getattr(importlib.import_module(f"aotools.gputest.{module}"), function)
     with Path(sys.argv[2]).open("a", encoding="utf-8") as out:
         rows = Rows(out)
-        path = Path(job["path"]) if job["path"] else None
-        session = Session(rows, job["library"], path, job["options"])
+        paths = {name: Path(path) for name, path in job["paths"].items()}
+        session = Session(rows, job["library"], paths, job["options"], job["timeout"])
         if not session.torch.cuda.is_available() or session.torch.version.cuda is None:
             print(f"torch {session.torch.__version__} sees no NVIDIA GPU", file=sys.stderr)
             return NO_GPU

@@ -40,14 +40,15 @@ class Job:
     timeout: float
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    also: tuple[str, ...] = ()  # further libraries that the job loads
 
     @property
     def title(self) -> str:
         """The job's name in records and in messages: "cliff/stock"."""
         return f"{self.part}/{self.name}"
 
-    def key(self, library_sha256: str) -> str:
-        """Changes whenever the result could: options, library, the code that measures."""
+    def key(self, libraries_sha256: Mapping[str, str]) -> str:
+        """Changes whenever the result could: options, libraries, the code that measures."""
         module = Path(__file__).with_name(self.function.partition(":")[0] + ".py")
         code = hashlib.sha256(module.read_bytes()).hexdigest()
         parts = [
@@ -55,7 +56,7 @@ class Job:
             self.function,
             self.options,
             dict(self.environment),
-            library_sha256,
+            [libraries_sha256.get(name, "") for name in (self.library, *self.also)],
             code,
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -155,10 +156,10 @@ def _routes() -> list[Job]:
 
 
 def _upstream(tests: Path) -> list[Job]:
-    names = {"tests": str(tests), "shards": 4}
+    options = {"tests": str(tests), "shards": 4, "seconds": 220, "device": "cuda"}
+    also = ("unpatched-magma",)
     return [
-        Job("upstream", library, library, "part_upstream:run", 150, 240, names)
-        for library in ("unpatched-magma", "patched-magma")
+        Job("upstream", "both", "patched-magma", "part_upstream:run", 200, 290, options, {}, also)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -65,31 +66,31 @@ def read_rows(path: Path) -> tuple[list[Row], bool]:
     return [row for row in rows if "end" not in row], ended
 
 
-def run_child(
-    function: str,
-    library: str,
-    path: Path | None,
-    options: Mapping[str, Any],
-    environment: Mapping[str, str],
-    timeout: float,
-    log: Path,
-) -> Outcome:
-    """Runs one job's child; its output is appended to `log`. Never raises for what the child does."""
+def run_child(job: Job, paths: Mapping[str, Path], timeout: float, log: Path) -> Outcome:
+    """Runs a job's child with the libraries at `paths`; its output is appended to `log`.
+
+    Never raises for what the child does.
+    """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpu-test-") as name:
-        job, out = Path(name) / "job.json", Path(name) / "rows.jsonl"
+        file, out = Path(name) / "job.json", Path(name) / "rows.jsonl"
         output = Path(name) / "output.txt"
-        description = {"function": function, "library": library, "options": dict(options)}
-        description["path"] = str(path) if path else ""
-        job.write_text(json.dumps(description), encoding="utf-8")
-        command = [sys.executable, "-m", "aotools.gputest.child", str(job), str(out)]
+        description = {
+            "function": job.function,
+            "library": job.library,
+            "options": dict(job.options),
+            "paths": {name: str(path) for name, path in paths.items()},
+            "timeout": timeout,
+        }
+        file.write_text(json.dumps(description), encoding="utf-8")
+        command = [sys.executable, "-m", "aotools.gputest.child", str(file), str(out)]
         with output.open("wb") as sink:
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                env=child_environment(os.environ, environment),
+                env=child_environment(os.environ, job.environment),
                 start_new_session=True,  # so that a time-out ends its children too
             )
             try:
@@ -104,7 +105,7 @@ def run_child(
     seconds = time.monotonic() - started
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as sink_text:
-        sink_text.write(f"==== {function} {library} code {code}, {seconds:.1f} s\n{text}\n")
+        sink_text.write(f"==== {job.title} code {code}, {seconds:.1f} s\n{text}\n")
     tail = text.strip()[-600:]
     if code == NO_GPU:
         return Outcome("no gpu", rows, seconds, tail)
@@ -117,21 +118,17 @@ def run_child(
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Ends a child and what it started: politely, then not."""
+    """Ends a child and all that it started: politely, then not."""
     for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 20.0)):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(patience)
-            return
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def probe(log: Path) -> Row:
     """The machine's meta data; UserError when there is no NVIDIA GPU that torch can use."""
-    done = run_child("part_probe:run", STOCK, None, {}, {}, 180, log)
+    done = run_child(Job("probe", "machine", STOCK, "part_probe:run", 15, 180), {}, 180, log)
     for row in done.rows:
         if "meta" in row:
             meta: Row = row["meta"]
@@ -156,8 +153,10 @@ def run_jobs(
     started = time.monotonic()
     complete = True
     for job in jobs:
-        library = libraries.get(job.library)
-        key = job.key(library.sha256 if library else "")
+        paths = {
+            name: libraries[name].path for name in (job.library, *job.also) if name in libraries
+        }
+        key = job.key(fingerprint(libraries))
         if not again and record.finished(job.title, key):
             print(f"-- {job.title}: in the record already", flush=True)
             continue
@@ -169,10 +168,7 @@ def run_jobs(
             complete = False
             continue
         timeout = min(job.timeout, left)
-        path = library.path if library else None
-        done = run_child(
-            job.function, job.library, path, job.options, job.environment, timeout, log
-        )
+        done = run_child(job, paths, timeout, log)
         state = f"{done.state}, {len(done.rows)} rows, {done.seconds:.1f} s"
         print(
             f"-- {job.title}: {state}{': ' if done.reason else ''}{done.reason[-300:]}", flush=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import statistics
 import time
 import traceback
@@ -125,7 +126,12 @@ class Session:
     """A job's surroundings."""
 
     def __init__(
-        self, rows: Rows, library: str, path: Path | None, options: Mapping[str, Any]
+        self,
+        rows: Rows,
+        library: str,
+        paths: Mapping[str, Path],
+        options: Mapping[str, Any],
+        timeout: float = math.inf,
     ) -> None:
         import torch
 
@@ -133,16 +139,15 @@ class Session:
         self.rows = rows
         self.library = library
         self.options = options
-        self._path = path
+        self.paths = paths
+        self.timeout = timeout  # seconds until the job is ended
         self._patched: Patched | None = None
-        self.stopped: float | None = None
 
     @property
     def patched(self) -> Patched:
         """The job's library, loaded at the first use."""
         if self._patched is None:
-            assert self._path is not None, "a job of the stock wheel has no library"
-            self._patched = Patched(self._path)
+            self._patched = Patched(self.paths[self.library])
         return self._patched
 
     def prefer(self, name: str) -> None:
