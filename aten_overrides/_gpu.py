@@ -125,6 +125,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "lu_factor_route": (_I32, (_I32, _I64, _I64, _I64, _I32, _I32, _I32, _I32)),
     "force_route": (_I32, (_I32, _I32)),
     "route_name": (ctypes.c_char_p, (_I32,)),
+    "prefer": (_I32, (_I32, *_WHY_ARGS)),
     "limits": (None, (ctypes.POINTER(_I32), ctypes.POINTER(_I64))),
     "created_lanes": (_I32, (_I32,)),
     "release_lanes": (_I32, _WHY_ARGS),
@@ -212,6 +213,11 @@ class Library:
         """Settings of the overrides; negative numbers leave a limit as it is."""
         settings = _Settings(strict, lanes, memory_mib, stock)
         self._checked("the settings are refused", "configure", ctypes.byref(settings))
+
+    def prefer(self, preference: str) -> None:
+        """Set torch's preferred library without torch's note that this is experimental."""
+        number = PREFERENCES.index(preference)
+        self._checked(f"the preference {preference} is refused", "prefer", number)
 
     def limits(self) -> tuple[int, int]:
         """Streams per call, and MiB for the handles of all auxiliary streams of a device."""

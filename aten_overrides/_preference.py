@@ -8,10 +8,10 @@ names do; disable() takes it away again.
 from __future__ import annotations
 
 import os
-import warnings
 from types import TracebackType
 from typing import Any
 
+from aten_overrides import _gpu
 from aten_overrides._errors import UserError
 from aten_overrides._names import PREFERENCES
 
@@ -113,7 +113,7 @@ def _initial() -> int:
     return int(any(os.environ.get(name) == "1" for name in cusolver))
 
 
-def apply_environment(torch: Any) -> str | None:
+def apply_environment(torch: Any, library: _gpu.Library) -> str | None:
     """Set what the environment asks for unless a call has set the preference. Returns what was set."""
     asked = from_environment()
     if asked is None or _State.explicit or _current(torch) != _initial():
@@ -123,9 +123,7 @@ def apply_environment(torch: Any) -> str | None:
             'the environment asks for the preference "cublas", which this torch cannot hold; unset '
             "ATEN_OVERRIDES_PREFER and TORCH_LINALG_PREFER_CUBLAS"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's note that the setting is experimental
-        _set(torch, PREFERENCES.index(asked))
+    library.prefer(asked)
     return asked
 
 
@@ -162,7 +160,9 @@ def preferred_linalg_library(name: object = None) -> PreferredLibrary:
     try:
         import torch
     except ImportError as error:
-        raise UserError(f"the preference is torch's, and torch cannot be imported: {error}") from error
+        raise UserError(
+            f"the preference is torch's, and torch cannot be imported: {error}"
+        ) from error
     now = _current(torch)
     previous = PREFERENCES[now] if 0 <= now < len(PREFERENCES) else "default"
     if name is None:

@@ -172,7 +172,7 @@ def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Sta
             except UserError as error:
                 notes.append(str(error))
             if first:
-                _preference.apply_environment(torch)
+                _preference.apply_environment(torch, library)
             _log.start(library, level)
         except BaseException:
             if first:

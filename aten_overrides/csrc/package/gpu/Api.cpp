@@ -4,7 +4,9 @@
 #include "Observe.h"
 #include "Plan.h"
 
+#include <ATen/Context.h>
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
+#include <c10/util/Exception.h>
 
 #include <cstdio>
 #include <exception>
@@ -125,6 +127,17 @@ int32_t aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept {
 
 const char* aten_overrides_gpu_route_name(int32_t route) noexcept {
   return gpu::route_name(route);
+}
+
+int32_t aten_overrides_gpu_prefer(int32_t preference, char* why, int32_t why_size) noexcept {
+  return guarded(why, why_size, [&] {
+    struct Quiet : c10::WarningHandler {
+      void process(const c10::Warning& /*warning*/) override {}
+    } quiet;
+    const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+    at::globalContext().setLinalgPreferredBackend(static_cast<at::LinalgBackend>(preference));
+    return std::string();
+  });
 }
 
 void aten_overrides_gpu_limits(int32_t* lanes, int64_t* memory_mib) noexcept {

@@ -123,6 +123,11 @@ aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept;
 
 ATEN_OVERRIDES_GPU_API const char* aten_overrides_gpu_route_name(int32_t route) noexcept;
 
+// Sets torch's preferred linalg library to a value of LinalgChoice.h's Preference, without torch's note
+// that the setting is experimental.
+ATEN_OVERRIDES_GPU_API int32_t
+aten_overrides_gpu_prefer(int32_t preference, char* why, int32_t why_size) noexcept;
+
 // ---- Auxiliary streams ----
 
 ATEN_OVERRIDES_GPU_API void aten_overrides_gpu_limits(int32_t* lanes, int64_t* memory_mib) noexcept;
