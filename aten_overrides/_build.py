@@ -44,7 +44,9 @@ def _run(command: list[str], what: str, log: Path, verbose: bool) -> None:
         output = None if verbose else file
         done = subprocess.run(command, stdout=output, stderr=output, check=False)
     if done.returncode != 0:
-        tail = "" if verbose else "\n" + "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+        tail = (
+            "" if verbose else "\n" + "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+        )
         raise UserError(f"{what} failed (exit status {done.returncode}){tail}")
 
 

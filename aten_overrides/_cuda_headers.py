@@ -64,9 +64,7 @@ def _remedy(cuda: str) -> str:
         parts = "nvcc,nvvm,crt,cudart,cccl,cublas,cusolver,cusparse"
         command = f"pip install 'cuda-toolkit[{parts}]=={cuda}.*'"
     else:
-        command = (
-            f"pip install 'nvidia-cuda-nvcc-cu{major}=={cuda}.*' 'nvidia-cuda-cccl-cu{major}=={cuda}.*'"
-        )
+        command = f"pip install 'nvidia-cuda-nvcc-cu{major}=={cuda}.*' 'nvidia-cuda-cccl-cu{major}=={cuda}.*'"
     return f"install them beside torch ({command}), or a CUDA {cuda} toolkit named by CUDA_HOME"
 
 

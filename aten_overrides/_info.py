@@ -143,7 +143,9 @@ def _state() -> dict[str, Any]:
 
 def text(facts: dict[str, Any]) -> str:
     """The same for people."""
-    lines = [f"aten-overrides {facts['package']['version']}, Python {facts['python']} ({sys.executable})"]
+    lines = [
+        f"aten-overrides {facts['package']['version']}, Python {facts['python']} ({sys.executable})"
+    ]
     torch = facts["torch"]
     if "version" not in torch:
         return "\n".join((*lines, f"torch: {torch['reason']}"))
@@ -153,7 +155,9 @@ def text(facts: dict[str, Any]) -> str:
     )
     library = facts["library"]
     if library["usable"]:
-        state = "" if library["up_to_date"] else "; older than the sources, run `aten-overrides build`"
+        state = (
+            "" if library["up_to_date"] else "; older than the sources, run `aten-overrides build`"
+        )
         lines.append(
             f"gpu library {library['path']}, built {library['date']} by {library['compiler']}{state}"
         )

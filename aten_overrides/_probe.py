@@ -43,7 +43,9 @@ def source_files() -> list[Path]:
     """The sources of the gpu library, in a fixed order."""
     csrc = ROOT / "csrc"
     folders = (csrc / "linalg", csrc / "package" / "gpu")
-    found = [path for folder in folders for path in folder.glob("*") if path.suffix in (".cpp", ".h")]
+    found = [
+        path for folder in folders for path in folder.glob("*") if path.suffix in (".cpp", ".h")
+    ]
     found.append(csrc / "package" / "select" / "ChoiceApi.h")
     found.append(csrc / "package" / "select" / "TableApi.h")
     found.append(ROOT / "CMakeLists.txt")
@@ -54,7 +56,9 @@ def sources_digest() -> str:
     """SHA-256 over names and contents of the gpu library's sources."""
     digest = hashlib.sha256()
     for path in source_files():
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(
+            path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+        )
     return digest.hexdigest()
 
 
@@ -81,7 +85,7 @@ def _cmake_text(torch: Any) -> str:
         "CUDA_HEADERS_VERSION": version,
         "CUDART": runtime,
     }
-    return "".join(f'set({name} [==[{value}]==])\n' for name, value in values.items())
+    return "".join(f"set({name} [==[{value}]==])\n" for name, value in values.items())
 
 
 def write_facts(library: Path, compiler: str, headers: str) -> None:

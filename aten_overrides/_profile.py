@@ -71,7 +71,9 @@ def profile() -> Iterator[Profile]:
     """
     library = _runtime.loaded_library()
     if library is None or not library.installed():
-        raise UserError("profile() sees the overrides' calls only: call aten_overrides.enable() first")
+        raise UserError(
+            "profile() sees the overrides' calls only: call aten_overrides.enable() first"
+        )
     if not _busy.acquire(blocking=False):
         raise UserError("another profile() block is open; one at a time")
     try:
