@@ -145,7 +145,7 @@ def load(path: str | Path) -> Library:
         )
     for other in _loaded.values():
         other.restore()
-    _open_wheel(Path(torch.__file__).parent / "lib")
+    _open_wheel(Path(torch.__file__).parent / "lib", facts.get("needed", ()))
     try:
         library = Library(place, facts)
     except OSError as error:
@@ -168,12 +168,12 @@ def _read_facts(place: Path) -> dict[str, Any]:
     return dict(facts)
 
 
-def _open_wheel(folder: Path) -> None:
-    """Opens the wheel's linalg library from where torch lies; its RPATH brings the CUDA libraries
-    in.
-    """
-    own = folder / LINALG_LIBRARY
-    try:
-        ctypes.CDLL(str(own))
-    except OSError as error:
-        raise UserError(f"the wheel's own {own} cannot be loaded: {error}") from None
+def _open_wheel(folder: Path, needed: Iterable[str]) -> None:
+    """Opens the wheel's libraries from where torch lies; their RPATH brings the CUDA ones in."""
+    for name in (LINALG_LIBRARY, *needed):
+        own = folder / name
+        if own.is_file():
+            try:
+                ctypes.CDLL(str(own))
+            except OSError as error:
+                raise UserError(f"the wheel's own {own} cannot be loaded: {error}") from None

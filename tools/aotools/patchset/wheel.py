@@ -115,7 +115,7 @@ def inspect(site: Path) -> Wheel:
             "relinked"
         )
     linalg = facts.read(library)
-    includes = _cuda_includes(site)
+    includes = _cuda_includes(site, version.get("cuda", ""))
     return Wheel(
         site=site,
         full_version=version["__version__"],
@@ -126,7 +126,7 @@ def inspect(site: Path) -> Wheel:
         magma_enabled=_magma_enabled(site),
         linalg=linalg,
         cuda_includes=includes,
-        cuda_libraries=_cuda_libraries(site, linalg),
+        cuda_libraries=_cuda_libraries(site, version.get("cuda", ""), linalg),
     )
 
 
@@ -192,13 +192,32 @@ def _magma_enabled(site: Path) -> bool:
     return re.search(r"^#define AT_MAGMA_ENABLED\(\) 1\s*$", text, re.M) is not None
 
 
-def _cuda_includes(site: Path) -> tuple[Path, ...]:
-    folders = [*sorted((site / "nvidia").glob("*/include"))]
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if value := os.environ.get(variable):
-            folders.append(Path(value) / "include")
-    folders.append(Path("/usr/local/cuda/include"))
-    return tuple(folder for folder in folders if folder.is_dir())
+def _packages(site: Path, cuda: str, part: str) -> list[Path]:
+    """The `part` folders ("include", "lib") of the nvidia packages of this CUDA version."""
+    folders = sorted((site / "nvidia").glob(f"*/{part}"))
+    own = site / "nvidia" / f"cu{cuda.partition('.')[0]}" / part  # from CUDA 13 on all is in one
+    others = [folder for folder in folders if not re.fullmatch(r"cu\d+", folder.parent.name)]
+    return [own, *others] if own in folders else others
+
+
+def _toolkits(cuda: str) -> list[Path]:
+    """CUDA toolkits of exactly this version: mixed headers read structs at wrong offsets."""
+    named = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
+    found = []
+    for toolkit in [*(Path(name) for name in named if name), Path("/usr/local/cuda")]:
+        header = toolkit / "include/cuda_runtime_api.h"
+        text = header.read_text(encoding="utf-8", errors="replace") if header.is_file() else ""
+        version = re.search(r"^#define CUDART_VERSION\s+(\d+)", text, re.M)
+        if version and f"{int(version[1]) // 1000}.{int(version[1]) % 1000 // 10}" == cuda:
+            found.append(toolkit)
+    return found
+
+
+def _cuda_includes(site: Path, cuda: str) -> tuple[Path, ...]:
+    return (
+        *_packages(site, cuda, "include"),
+        *(toolkit / "include" for toolkit in _toolkits(cuda)),
+    )
 
 
 def check_headers(wheel: Wheel) -> None:
@@ -211,22 +230,17 @@ def check_headers(wheel: Wheel) -> None:
     if missing:
         raise UserError(
             f"CUDA {wheel.cuda} headers are missing for torch {wheel.full_version} in "
-            f"{wheel.site}: "
-            f"{', '.join(missing)}. Install the nvidia packages of that CUDA version beside torch, "
-            "or set CUDA_HOME "
-            "to a CUDA toolkit of that version; tools/requirements/ shows the packages for the "
-            "pinned wheels"
+            f"{wheel.site}: {', '.join(missing)}. Install the nvidia packages of that CUDA version "
+            "beside torch, or set CUDA_HOME to a CUDA toolkit of that version; tools/requirements/ "
+            "shows the packages for the pinned wheels"
         )
 
 
-def _cuda_libraries(site: Path, linalg: facts.Elf) -> dict[str, Path]:
+def _cuda_libraries(site: Path, cuda: str, linalg: facts.Elf) -> dict[str, Path]:
     origin = str(linalg.path.parent)
     folders = [Path(part.replace("$ORIGIN", origin)) for part in (*linalg.rpath, *linalg.runpath)]
-    folders += sorted((site / "nvidia").glob("*/lib"))
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if value := os.environ.get(variable):
-            folders += [Path(value) / "lib64", Path(value) / "lib"]
-    folders.append(Path("/usr/local/cuda/lib64"))
+    folders += _packages(site, cuda, "lib")
+    folders += [toolkit / part for toolkit in _toolkits(cuda) for part in ("lib64", "lib")]
     found: dict[str, Path] = {}
     for soname in linalg.needed:
         if soname.partition(".")[0] in _CUDA_LIBRARIES:
