@@ -66,7 +66,8 @@ prepare_python() {
       ;;
   esac
   choose_python
-  # The user's own PYTHONPATH is kept for --torch existing; here it could put another torch first.
+  # The user's own Python and PYTHONPATH are kept for --torch existing; here they could put another torch first.
+  export AOTOOLS_USER_PYTHON=${AOTOOLS_USER_PYTHON-${PYTHON:-$(command -v python3 || true)}}
   export AOTOOLS_USER_PYTHONPATH=${AOTOOLS_USER_PYTHONPATH-${PYTHONPATH:-}}
   export PYTHONPATH=$aotools_root/tools:$aotools_root PYTHONSAFEPATH=1
   unset PYTHONHOME

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,14 @@ def test_stock_rule_at_its_edges() -> None:
         rule(1, 1, "cublas", True)
 
 
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [("2.5.1", False), ("2.6.0", True), ("2.11.0", True), ("2.12.1", True), ("2.13.0", False)],
+)
+def test_stock_rule_is_of_some_versions(version: str, known: bool) -> None:
+    assert stock_rule.known_for(version) is known
+
+
 @pytest.mark.source
 def test_stock_rule_is_the_sources() -> None:
     path = "aten/src/ATen/native/cuda/linalg/BatchLinearAlgebra.cpp"
@@ -197,6 +206,59 @@ def test_choices_show_where_the_series_differs() -> None:
     assert below[0] == "B" and below[-1] == at[-1]  # ... and both sides go the same way
     assert "M" not in "".join(cusolver.splitlines()[2:])  # never MAGMA with this preference
     assert "M" in default.replace("MAGMA", "")
+
+
+def test_choices_of_a_torch_with_another_rule_show_no_before() -> None:
+    text = quickstart_run.choices_text(magma=False, before=False)
+    assert ">" not in text
+    assert "after only" in text
+
+
+# --- the user's own torch ---
+
+
+def fake_python(folder: Path, site: Path) -> Path:
+    """An interpreter whose torch lies in `site`."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def own_torch(folder: Path, tag: str) -> Path:
+    (folder / "torch").mkdir(parents=True)
+    (folder / "torch/__init__.py").write_text("")
+    (folder / f"torch/_C.{tag}-x86_64-linux-gnu.so").write_text("")
+    return folder
+
+
+MINE = f"cpython-{env.python_name().replace('.', '')}"
+
+
+def test_existing_is_the_torch_of_the_users_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = own_torch(tmp_path / "site", MINE)
+    monkeypatch.setenv("AOTOOLS_USER_PYTHON", str(fake_python(tmp_path, site)))
+    monkeypatch.delenv("PYTHON", raising=False)
+    assert quickstart_run.find_site("existing", venv=True) == site
+    assert "PYTHON" not in os.environ
+
+
+def test_existing_of_another_python_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = own_torch(tmp_path / "site", "cpython-39")
+    monkeypatch.setenv("AOTOOLS_USER_PYTHON", str(fake_python(tmp_path, site)))
+    with pytest.raises(UserError, match=r"for another Python \(_C\.cpython-39-.*PYTHON="):
+        quickstart_run.find_site("existing", venv=True)
+
+
+def test_no_venv_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    quickstart.check_packages()
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UserError, match="--no-venv: .* lacks matplotlib"):
+        quickstart.check_packages()
 
 
 @pytest.mark.wheel

@@ -7,6 +7,7 @@ Two stages: the first needs only the standard library, says what will be downloa
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import sys
@@ -63,35 +64,31 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--no-measure", action="store_true", help="do not time anything, even if there is a GPU"
     )
+    made.add_argument(
+        "--no-venv",
+        action="store_true",
+        help="use this Python as it is, without .venv; it needs matplotlib. For machines without "
+        "a network",
+    )
     made.add_argument("--dry-run", action="store_true", help="print the plan and do nothing")
     made.add_argument("--planned", action="store_true", help=argparse.SUPPRESS)
     return made
 
 
-def items(torch: str) -> list[Item]:
+def items(torch: str, *, venv: bool = True) -> list[Item]:
     """What a run with `torch` needs; UserError for a version that is not pinned."""
     cache = env.cache_dir()
-    tools = requirements("tools")
-    needed = [
-        Item(
-            "Python packages for the tools",
-            tools.download_bytes,
-            tools.disk_bytes,
-            env.VENV,
-            env.venv_ready(),
-        )
-    ]
+    needed = []
+    if venv:
+        tools = requirements("tools")
+        what = "Python packages for the tools"
+        sizes = (tools.download_bytes, tools.disk_bytes)
+        needed.append(Item(what, *sizes, env.VENV, env.venv_ready()))
     if torch != EXISTING:
         wheel = requirements(f"torch-{torch}")
-        needed.append(
-            Item(
-                f"stock wheel: torch {wheel.expect} and its CUDA packages",
-                wheel.download_bytes,
-                wheel.disk_bytes,
-                cache / "wheels",
-                env.tree_ready(torch),
-            )
-        )
+        what = f"stock wheel: torch {wheel.expect} and its CUDA packages"
+        sizes = (wheel.download_bytes, wheel.disk_bytes)
+        needed.append(Item(what, *sizes, cache / "wheels", env.tree_ready(torch)))
     source = cache / "source" / BASE
     needed.append(
         Item(f"source: PyTorch {BASE}", *SOURCE_BYTES, source, any(source.glob("tree-*")))
@@ -133,20 +130,31 @@ def check_machine() -> None:
         )
 
 
+def check_packages() -> None:
+    """UserError that names what this Python lacks to do without .venv."""
+    needed = ["matplotlib", *([] if sys.version_info >= (3, 11) else ["tomli"])]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"--no-venv: {sys.executable} lacks {', '.join(missing)}; install it there")
+
+
 def main() -> int:
     """First stage in any Python, second stage in .venv's."""
     options = parser().parse_args()
     if not options.planned:
         print("Patching, rebuilding and loading PyTorch's CUDA linear algebra.\n")
-        print(plan_text(items(options.torch)), flush=True)
+        print(plan_text(items(options.torch, venv=not options.no_venv)), flush=True)
         if options.dry_run:
             print("\n" + steps_text(options.torch))
             return 0
         check_machine()
-        python = env.ensure_venv()
-        command = [str(python), "-m", "aotools.quickstart", "--planned", *sys.argv[1:]]
-        sys.stdout.flush()
-        os.execv(command[0], command)
+        if options.no_venv:
+            check_packages()
+        else:
+            python = env.ensure_venv()
+            command = [str(python), "-m", "aotools.quickstart", "--planned", *sys.argv[1:]]
+            sys.stdout.flush()
+            os.execv(command[0], command)
     from aotools import quickstart_run
 
     return quickstart_run.run(options)

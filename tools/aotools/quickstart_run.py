@@ -6,12 +6,14 @@ import argparse
 import base64
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     base_ = base.load(BASE)
     patches = base_.patches()
-    site = _site(options.torch)
+    site = find_site(options.torch, venv=not options.no_venv)
     wheel_ = wheel.inspect(site)
     with step("source"):
         kind, given = source_option(options.source)
@@ -63,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
             print("   after restore() all 15 entries are the wheel's again")
     magma = made.facts["magma"]["mode"] == "wheel"
     with step("which back end lu_factor takes, before > after"):
-        print(indent(choices_text(magma=magma)))
+        known = stock_rule.known_for(wheel_.version)
+        print(indent(choices_text(magma=magma, before=known)))
     with step("the step from n = 511 to n = 512"):
         print(indent(picture(report, OUT / "cliff.png")))
     print(f"\nDone in {seconds_text(time.monotonic() - started)}. To use the library in a program:")
@@ -75,14 +78,49 @@ def _arguments() -> list[str]:
     return [argument for argument in sys.argv[1:] if argument != "--planned"]
 
 
-def _site(torch: str) -> Path:
-    """The folder that holds torch/: the user's own, or the pinned wheel's tree."""
+def find_site(torch: str, *, venv: bool) -> Path:
+    """The folder that holds torch/: the user's own, or the pinned wheel's tree.
+
+    UserError when the user's Python has no torch, or is of another version than this one.
+    """
     if torch == EXISTING:
-        return wheel.locate(EXISTING)
+        # Not .venv's base interpreter: the user's torch may lie in a virtual environment.
+        user = os.environ.get("AOTOOLS_USER_PYTHON") if venv else sys.executable
+        with changed_environment(PYTHON=user or sys.executable):
+            site = wheel.locate(EXISTING)
+        check_python_version(site)
+        return site
     tree = env.wheel_tree(torch)
-    if torch == BASE.removeprefix("v"):
+    if venv and torch == BASE.removeprefix("v"):
         env.link_torch(tree)
     return tree
+
+
+@contextmanager
+def changed_environment(**values: str) -> Iterator[None]:
+    """Sets environment variables for the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def check_python_version(site: Path) -> None:
+    """UserError when the torch in `site` is built for another Python than the running one."""
+    names = [path.name for path in (site / "torch").glob("_C.*.so")]
+    mine = f"_C.cpython-{env.python_name().replace('.', '')}-"
+    if names and not any(name.startswith(mine) for name in names):
+        raise UserError(
+            f"the torch in {site} is for another Python ({names[0]}) than {env.python_name()}, "
+            f"with which {sys.prefix} was made. Remove .venv and run again with "
+            "PYTHON=/path/to/that/python"
+        )
 
 
 def source_option(given: Sequence[str] | None) -> tuple[str | None, Path | None]:
@@ -160,10 +198,11 @@ def wheel_file_state(site: Path, path: str) -> bool | None:
 # --- choices ---
 
 
-def choices_text(*, magma: bool) -> str:
+def choices_text(*, magma: bool, before: bool = True) -> str:
     """Which back end lu_factor takes at each batch and n, stock and with the series.
 
-    The latter by the thresholds themselves, through the select library.
+    The latter by the thresholds themselves, through the select library. Without `before` the
+    stock choice is left out: this torch has a rule that is not known here.
     """
     from aten_overrides import _select
     from aten_overrides._errors import UserError as PackageError
@@ -176,11 +215,17 @@ def choices_text(*, magma: bool) -> str:
 
     def cell(batch: int, n: int, preference: str) -> str:
         problem = _select.Problem(batch, n, n)
-        before = LETTERS[stock_rule.lu_factor(batch, n, n, preference, magma=magma)]
         after = LETTERS[library.by_thresholds("float32", problem, preference, facts)]
-        return before if before == after else f"{before}>{after}"
+        if not before:
+            return after
+        stock = LETTERS[stock_rule.lu_factor(batch, n, n, preference, magma=magma)]
+        return stock if stock == after else f"{stock}>{after}"
 
     lines = ["float32, pivoted, square; " + ", ".join(f"{v}: {k}" for k, v in LETTERS.items())]
+    if not before:
+        lines.append(
+            "(after only: this torch chooses by a rule of its own, which is not known here)"
+        )
     for preference in ("cusolver", "default"):
         lines.append(f"preference {preference!r}")
         lines.append(f"{'batch':>7} " + "".join(f"{f'n={n}':>8}" for n in SIZES))

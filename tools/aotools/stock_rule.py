@@ -11,6 +11,12 @@ LOOPED = "if (m != n || (looped_correct && (batch_size == 1 || m >= 512)))"
 NOT_MAGMA = "if (m == n && (batch_size == 1 || m <= 16 || (m <= 128 && batch_size <= 16)))"
 
 
+def known_for(version: str) -> bool:
+    """Whether this is the rule of torch `version` ("2.6.0"); 2.13 brought another."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return (2, 6) <= (major, minor) <= (2, 12)
+
+
 def lu_factor(batch: int, m: int, n: int, preference: str, *, magma: bool) -> str:
     """The back end of stock `lu_factor`: "batched_cublas", "looped_cusolver" or "stock" (MAGMA).
 
