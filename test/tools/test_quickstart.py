@@ -257,7 +257,7 @@ def test_existing_of_another_python_is_refused(
 def test_no_venv_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     quickstart.check_packages()
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UserError, match="--no-venv: .* lacks matplotlib"):
+    with pytest.raises(UserError, match=r"--no-venv: .* lacks matplotlib"):
         quickstart.check_packages()
 
 
