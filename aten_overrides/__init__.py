@@ -36,7 +36,7 @@ _EXPORTS = {
     "preferred_linalg_library": "_preference",
     "profile": "_profile",
 }
-__all__ = sorted(_EXPORTS)  # noqa: PLE0605
+__all__ = sorted(_EXPORTS)
 
 
 def __getattr__(name: str) -> Any:

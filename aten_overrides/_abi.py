@@ -1,7 +1,7 @@
 """What exactly a gpu library was built for, and whether that is the torch at hand.
 
-A library built for one torch must never be loaded into another: it would fail in the loader at best.
-So its facts are kept in a JSON file beside it and compared before it is opened.
+A library built for one torch must never be loaded into another: it would fail in the loader at
+best. So its facts are kept in a JSON file beside it and compared before it is opened.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def read_facts(library: Path) -> BuildFacts:
         return BuildFacts(torch=TorchBuild(**torch_raw), **raw)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
-            f"the build facts {path} of the gpu library cannot be read ({error}), so it is not loaded; "
+            f"the build facts {path} of the gpu library cannot be read ({error}), so it is not "
+            f"loaded; "
             f"build it again: {BUILD_COMMAND}"
         ) from error
 
@@ -111,8 +112,8 @@ def mismatch(facts: BuildFacts, torch: TorchBuild) -> str | None:
 def check_library(library: Path, torch: TorchBuild) -> BuildFacts:
     """The facts of a library that may be loaded into this torch.
 
-    UserError with the reason if it is missing, damaged or built for another torch. The library is only
-    read, never opened by the loader.
+    UserError with the reason if it is missing, damaged or built for another torch. The library is
+    only read, never opened by the loader.
     """
     if not library.is_file():
         raise UserError(f"there is no gpu library at {library}; run `{BUILD_COMMAND}`")
@@ -126,7 +127,8 @@ def check_library(library: Path, torch: TorchBuild) -> BuildFacts:
         raise UserError(f"the gpu library {library} cannot be read: {error}") from error
     if found != (facts.sha256, facts.size):
         raise UserError(
-            f"the gpu library {library} is damaged: {found[1]} bytes that do not match its build facts "
+            f"the gpu library {library} is damaged: {found[1]} bytes that do not match its build "
+            f"facts "
             f"({facts.size} bytes); it is not loaded. Run `{BUILD_COMMAND}`"
         )
     return facts

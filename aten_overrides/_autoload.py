@@ -6,7 +6,9 @@ import os
 
 
 def autoload() -> None:
-    """Enable the overrides if ATEN_OVERRIDES is set to 1. Never raises: ``import torch`` must not fail."""
+    """Enable the overrides if ATEN_OVERRIDES is set to 1. Never raises: ``import torch`` must not
+    fail.
+    """
     if os.environ.get("ATEN_OVERRIDES", "").strip().lower() not in ("1", "on", "yes", "true"):
         return
     from aten_overrides import _log, _runtime

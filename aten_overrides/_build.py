@@ -24,7 +24,8 @@ def find_cmake() -> list[str]:
     if importlib.util.find_spec("cmake") is not None:
         return [sys.executable, "-m", "cmake"]
     raise UserError(
-        "CMake 3.18 or later is needed to build the gpu library and is not on the path; install it: "
+        "CMake 3.18 or later is needed to build the gpu library and is not on the path; install "
+        "it: "
         "pip install cmake ninja (Debian: apt install cmake ninja-build)"
     )
 
@@ -34,7 +35,8 @@ def _require_compiler() -> None:
     candidates = [named[0]] if named else ["c++", "g++", "clang++"]
     if not any(shutil.which(name) for name in candidates):
         raise UserError(
-            f"a C++17 compiler is needed to build the gpu library, and {', '.join(candidates)} is not on "
+            f"a C++17 compiler is needed to build the gpu library, and {', '.join(candidates)} is "
+            f"not on "
             "the path; install g++ 11 or later, or set CXX"
         )
 
@@ -53,9 +55,10 @@ def _run(command: list[str], what: str, log: Path, verbose: bool) -> None:
 def build(into: Path | None = None, *, jobs: int = 0, verbose: bool = False) -> Path:
     """Build the gpu library for the torch of this interpreter and return its path.
 
-    ``into``: the folder, the user's cache unless given. The library and its facts appear there complete
-    or not at all, and a library that other processes use stays theirs. UserError that says what is
-    missing (torch with CUDA, compiler, CMake, CUDA headers) or how the compiler failed.
+    ``into``: the folder, the user's cache unless given. The library and its facts appear there
+    complete or not at all, and a library that other processes use stays theirs. UserError that
+    says what is missing (torch with CUDA, compiler, CMake, CUDA headers) or how the compiler
+    failed.
     """
     torch = _probe.import_torch()
     facts = _abi.torch_build(torch)
@@ -69,7 +72,8 @@ def build(into: Path | None = None, *, jobs: int = 0, verbose: bool = False) -> 
             return _publish(made, target, facts)
     except OSError as error:
         raise UserError(
-            f"the gpu library cannot be written to {target}: {error}; name another folder with --into, "
+            f"the gpu library cannot be written to {target}: {error}; name another folder with "
+            f"--into, "
             "or set ATEN_OVERRIDES_CACHE"
         ) from error
 

@@ -64,15 +64,16 @@ def _remedy(cuda: str) -> str:
         parts = "nvcc,nvvm,crt,cudart,cccl,cublas,cusolver,cusparse"
         command = f"pip install 'cuda-toolkit[{parts}]=={cuda}.*'"
     else:
-        command = f"pip install 'nvidia-cuda-nvcc-cu{major}=={cuda}.*' 'nvidia-cuda-cccl-cu{major}=={cuda}.*'"
+        packages = (f"'nvidia-cuda-{part}-cu{major}=={cuda}.*'" for part in ("nvcc", "cccl"))
+        command = f"pip install {' '.join(packages)}"
     return f"install them beside torch ({command}), or a CUDA {cuda} toolkit named by CUDA_HOME"
 
 
 def find_headers(site: list[Path], cuda: str) -> tuple[list[Path], str]:
     """Include folders with all headers of the major version of ``cuda``, and their version.
 
-    ``site`` are the folders in which torch's nvidia packages may lie. UserError that says what was found
-    and what to install if no candidate is complete.
+    ``site`` are the folders in which torch's nvidia packages may lie. UserError that says what
+    was found and what to install if no candidate is complete.
     """
     seen: list[str] = []
     for label, folders in _sets(site, cuda):
@@ -88,7 +89,8 @@ def find_headers(site: list[Path], cuda: str) -> tuple[list[Path], str]:
         seen.append(f"{label}: CUDA {version} without {', '.join(missing)}")
     found = "; ".join(seen) or "none"
     raise UserError(
-        f"the CUDA {cuda} headers are needed to build the gpu library; found: {found}. {_remedy(cuda)}"
+        f"the CUDA {cuda} headers are needed to build the gpu library; found: {found}. "
+        f"{_remedy(cuda)}"
     )
 
 

@@ -103,7 +103,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of torch's linalg library; the files in which the functions lie ("" if there is none)."""
+    """An entry of torch's linalg library; the files in which the functions lie ("" if there is
+    none).
+    """
 
     name: str
     current: str
@@ -189,7 +191,9 @@ class Library:
         self._checked("the overrides cannot be installed", "install", _encode(linalg), bits)
 
     def restore(self) -> tuple[str, ...]:
-        """Give all entries back; returns those that someone else has changed, which are left alone."""
+        """Give all entries back; returns those that someone else has changed, which are left
+        alone.
+        """
         return _ops_of(self.call("restore"))
 
     def installed(self) -> tuple[str, ...]:

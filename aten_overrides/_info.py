@@ -87,8 +87,8 @@ def _features_of(build: _abi.TorchBuild, usable: bool, reason: str) -> list[dict
 def info() -> dict[str, Any]:
     """Facts about the package, its gpu library, torch, the GPUs, the state and each feature.
 
-    Works without a GPU, on a CPU-only torch and without torch; never raises for what is missing, but
-    says so under ``reason``.
+    Works without a GPU, on a CPU-only torch and without torch; never raises for what is missing,
+    but says so under ``reason``.
     """
     result: dict[str, Any] = {
         "package": {"version": __version__, "path": str(Path(__file__).resolve().parent)},
@@ -151,7 +151,8 @@ def text(facts: dict[str, Any]) -> str:
         return "\n".join((*lines, f"torch: {torch['reason']}"))
     cuda = f"CUDA {torch['cuda']}" if torch["cuda"] else "without CUDA"
     lines.append(
-        f"torch {torch['version']} ({cuda}), {'with' if torch['magma'] else 'without'} MAGMA, {torch['path']}"
+        f"torch {torch['version']} ({cuda}), {'with' if torch['magma'] else 'without'} MAGMA, "
+        f"{torch['path']}"
     )
     library = facts["library"]
     if library["usable"]:
@@ -159,7 +160,8 @@ def text(facts: dict[str, Any]) -> str:
             "" if library["up_to_date"] else "; older than the sources, run `aten-overrides build`"
         )
         lines.append(
-            f"gpu library {library['path']}, built {library['date']} by {library['compiler']}{state}"
+            f"gpu library {library['path']}, built {library['date']} by "
+            f"{library['compiler']}{state}"
         )
     else:
         lines.append(f"gpu library: {library['reason']}")

@@ -1,12 +1,13 @@
 """The preferred linear algebra library, with "cublas" beside torch's own names.
 
-A stock wheel carries the value 3 without a name for it: its setter has no range check, and its kernels
-send 3 to their default branches. While the overrides are enabled the name exists wherever torch's own
-names do; disable() takes it away again.
+A stock wheel carries the value 3 without a name for it: its setter has no range check, and its
+kernels send 3 to their default branches. While the overrides are enabled the name exists wherever
+torch's own names do; disable() takes it away again.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from types import TracebackType
 from typing import Any
@@ -27,10 +28,8 @@ class _State:
     text: str | None = None  # torch's text of all names at that time
 
 
-def _backends(torch: Any) -> Any:
-    import torch.backends.cuda
-
-    return torch.backends.cuda
+def _backends() -> Any:
+    return importlib.import_module("torch.backends.cuda")
 
 
 def _current(torch: Any) -> int:
@@ -42,12 +41,12 @@ def _set(torch: Any, value: int) -> None:
 
 
 def register(torch: Any) -> None:
-    """Give the value 3 the name "cublas". UserError, with nothing changed, where torch's enum is not
-    the one that is known: a later torch may use 3 itself.
+    """Give the value 3 the name "cublas". UserError, with nothing changed, where torch's enum is
+    not the one that is known: a later torch may use 3 itself.
     """
     enum = torch._C._LinalgBackend
     entries = getattr(enum, _ENTRIES, None)
-    names = _backends(torch)
+    names = _backends()
     if _State.before is not None and "Cublas" in (entries or {}):
         return
     members = {name: int(value) for name, value in getattr(enum, "__members__", {}).items()}
@@ -70,7 +69,7 @@ def unregister(torch: Any) -> None:
     if _State.before is None:
         return
     enum = torch._C._LinalgBackend
-    names = _backends(torch)
+    names = _backends()
     getattr(enum, _ENTRIES).pop("Cublas", None)
     if hasattr(enum, "Cublas"):
         del enum.Cublas
@@ -91,7 +90,9 @@ def _is_set(name: str) -> bool:
 
 
 def from_environment() -> str | None:
-    """The preference that the environment asks for, None if nothing does. UserError: unknown name."""
+    """The preference that the environment asks for, None if nothing does. UserError: unknown
+    name.
+    """
     asked = os.environ.get("ATEN_OVERRIDES_PREFER", "").strip().lower()
     if asked:
         if asked not in PREFERENCES:
@@ -114,7 +115,9 @@ def _initial() -> int:
 
 
 def apply_environment(torch: Any, library: _gpu.Library) -> str | None:
-    """Set what the environment asks for unless a call has set the preference. Returns what was set."""
+    """Set what the environment asks for unless a call has set the preference. Returns what was
+    set.
+    """
     asked = from_environment()
     if asked is None or _State.explicit or _current(torch) != _initial():
         return None
@@ -151,11 +154,12 @@ class PreferredLibrary(str):
 
 
 def preferred_linalg_library(name: object = None) -> PreferredLibrary:
-    """Get, or set and get, the preferred library, as torch.backends.cuda.preferred_linalg_library does.
+    """Get, or set and get, the preferred library, as torch.backends.cuda.preferred_linalg_library
+    does.
 
-    ``name`` is "default", "cusolver", "magma" or, while the overrides are enabled, "cublas"; or one of
-    torch's own enum. ``with preferred_linalg_library("cublas"): ...`` restores the former preference at
-    its end. The setting is one for the whole process. UserError for anything else.
+    ``name`` is "default", "cusolver", "magma" or, while the overrides are enabled, "cublas"; or
+    one of torch's own enum. ``with preferred_linalg_library("cublas"): ...`` restores the former
+    preference at its end. The setting is one for the whole process. UserError for anything else.
     """
     try:
         import torch

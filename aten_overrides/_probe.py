@@ -1,8 +1,8 @@
 """Run by the build, in a process of its own: describes the torch of this interpreter.
 
-``python -m aten_overrides._probe cmake FILE`` writes CMake variables; ``facts LIBRARY COMPILER`` writes
-the facts file beside a library just built. Exit code 3: there is no torch with CUDA to build for, and
-the message says why.
+``python -m aten_overrides._probe cmake FILE`` writes CMake variables; ``facts LIBRARY COMPILER``
+writes the facts file beside a library just built. Exit code 3: there is no torch with CUDA to
+build for, and the message says why.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ _busy = threading.Lock()
 
 @dataclass(frozen=True)
 class Row:
-    """All calls of one operation and dtype that took one route. ``ms``: their GPU time, None if none
-    was measured; ``reasons``: why it was not the first choice, where it was not.
+    """All calls of one operation and dtype that took one route. ``ms``: their GPU time, None if
+    none was measured; ``reasons``: why it was not the first choice, where it was not.
     """
 
     op: str
@@ -64,10 +64,11 @@ class Profile:
 
 @contextlib.contextmanager
 def profile() -> Iterator[Profile]:
-    """Keep every call of an overridden operation made in the block, by any thread, with its GPU time.
+    """Keep every call of an overridden operation made in the block, by any thread, with its GPU
+    time.
 
-    Waits for the GPU once, at the end. UserError if the overrides are not enabled, or if another block
-    is open.
+    Waits for the GPU once, at the end. UserError if the overrides are not enabled, or if another
+    block is open.
     """
     library = _runtime.loaded_library()
     if library is None or not library.installed():

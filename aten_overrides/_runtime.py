@@ -21,8 +21,8 @@ MAX_LANES = 16
 
 @dataclass(frozen=True)
 class Status:
-    """What enable() did. ``ops`` go through the measured choice by ``table``; ``notes`` say what does not
-    hold here and why.
+    """What enable() did. ``ops`` go through the measured choice by ``table``; ``notes`` say what
+    does not hold here and why.
     """
 
     ops: tuple[str, ...]
@@ -36,7 +36,8 @@ class Status:
 
     def __str__(self) -> str:
         mode = ", strict" if self.strict else ""
-        text = f"{', '.join(self.ops)} overridden in {self.torch}, {self.lanes} streams{mode}, by {self.table}"
+        text = f"{', '.join(self.ops)} overridden in {self.torch}"
+        text += f", {self.lanes} streams{mode}, by {self.table}"
         return "\n".join((text, *(f"note: {note}" for note in self.notes)))
 
 
@@ -56,7 +57,8 @@ def import_torch() -> Any:
         import torch
     except Exception as error:
         raise UserError(
-            f"torch cannot be imported by {sys.executable} ({error}); install a CUDA build of torch >= 2.6"
+            f"torch cannot be imported by {sys.executable} ({error}); install a CUDA build of "
+            f"torch >= 2.6"
         ) from error
     return torch
 
@@ -73,21 +75,25 @@ def _ops_of(only: str | Iterable[str] | None) -> tuple[str, ...]:
     unknown = [name for name in asked if name not in OPS]
     if unknown or not asked:
         raise UserError(
-            f"only={', '.join(map(str, unknown)) or 'nothing'}: the operations that can be overridden "
+            f"only={', '.join(map(str, unknown)) or 'nothing'}: the operations that can be "
+            f"overridden "
             f"are {', '.join(OPS)}"
         )
     return tuple(op for op in OPS if op in asked)
 
 
 def streams_from_environment() -> tuple[int, int]:
-    """(streams per call, MiB for all handles) of ATEN_OVERRIDES_STREAMS=STREAMS[:MIB]; -1: not set."""
+    """(streams per call, MiB for all handles) of ATEN_OVERRIDES_STREAMS=STREAMS[:MIB]; -1: not
+    set.
+    """
     text = os.environ.get("ATEN_OVERRIDES_STREAMS", "").strip()
     if not text:
         return -1, -1
     lanes, _, memory = text.partition(":")
     if not lanes.isdecimal() or int(lanes) > MAX_LANES or (memory and not memory.isdecimal()):
         raise UserError(
-            f"ATEN_OVERRIDES_STREAMS={text}: expected STREAMS or STREAMS:MIB with at most {MAX_LANES} "
+            f"ATEN_OVERRIDES_STREAMS={text}: expected STREAMS or STREAMS:MIB with at most "
+            f"{MAX_LANES} "
             "streams, the current one included; 0 turns auxiliary streams off"
         )
     return int(lanes), int(memory) if memory else -1
@@ -106,7 +112,8 @@ def _load(torch: Any) -> _gpu.Library:
     build = _abi.torch_build(torch)
     if build.cuda is None:
         raise UserError(
-            f"{build} cannot run the overrides: they are for NVIDIA GPUs. Install a CUDA build of torch >= "
+            f"{build} cannot run the overrides: they are for NVIDIA GPUs. Install a CUDA build of "
+            f"torch >= "
             "2.6; import, explain and info work with this one"
         )
     if build.release < (2, 6):
@@ -117,7 +124,9 @@ def _load(torch: Any) -> _gpu.Library:
 
 
 def _set_table(library: _gpu.Library, notes: list[str]) -> None:
-    """Give the library the measured table, once per setting; without one it uses ATen's thresholds."""
+    """Give the library the measured table, once per setting; without one it uses ATen's
+    thresholds.
+    """
     from aten_overrides import _select
     from aten_overrides.tables import table
 
@@ -142,12 +151,12 @@ def _set_table(library: _gpu.Library, notes: list[str]) -> None:
 
 
 def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Status:
-    """Send lu_factor and lu_solve on CUDA tensors, and all that is made of them, through the measured
-    choice of back ends. Idempotent; a later call changes the settings.
+    """Send lu_factor and lu_solve on CUDA tensors, and all that is made of them, through the
+    measured choice of back ends. Idempotent; a later call changes the settings.
 
-    ``only``: names of the operations to override; the others are given back. ``strict``: raise where a
-    call could not take its first choice. Settings apply to the whole process. UserError, with torch left
-    as it was, if there is no gpu library for exactly this torch.
+    ``only``: names of the operations to override; the others are given back. ``strict``: raise
+    where a call could not take its first choice. Settings apply to the whole process. UserError,
+    with torch left as it was, if there is no gpu library for exactly this torch.
     """
     ops = _ops_of(only)
     lanes, memory = streams_from_environment()

@@ -1,7 +1,7 @@
 """The build backend of pyproject.toml: scikit-build-core, after a look at where the build runs.
 
-The gpu library is built against the user's torch. pip's build isolation hides it, so an isolated build is
-refused with the command that works instead of leaving the library out.
+The gpu library is built against the user's torch. pip's build isolation hides it, so an isolated
+build is refused with the command that works instead of leaving the library out.
 """
 
 from __future__ import annotations
@@ -16,24 +16,30 @@ NEEDED = "pip install 'scikit-build-core>=0.10' cmake ninja"
 
 
 def isolated() -> bool:
-    """Whether a frontend runs this in an environment of its own, which lacks the user's packages."""
+    """Whether a frontend runs this in an environment of its own, which lacks the user's
+    packages.
+    """
     marks = ("pip-build-env-", "build-env-", os.sep + "builds-v0" + os.sep)
     places = (sys.prefix, os.environ.get("VIRTUAL_ENV", ""), *sys.path)
     return any(mark in place for mark in marks for place in places)
 
 
 def check() -> None:
-    """SystemExit with the right command where torch is hidden or the build's own tools are missing."""
+    """SystemExit with the right command where torch is hidden or the build's own tools are
+    missing.
+    """
     if os.environ.get("ATEN_OVERRIDES_WITHOUT_GPU_LIBRARY") == "1":
         return
     if isolated():
         raise SystemExit(
-            "aten-overrides is built against the torch of your environment, which build isolation hides. "
+            "aten-overrides is built against the torch of your environment, which build isolation "
+            "hides. "
             f"Use: {NEEDED} && {COMMAND}"
         )
     if importlib.util.find_spec("torch") is None:
         print(
-            f"aten-overrides: {sys.executable} has no torch, so only the part without a GPU library is "
+            f"aten-overrides: {sys.executable} has no torch, so only the part without a GPU "
+            f"library is "
             "installed. Later: aten-overrides build",
             file=sys.stderr,
         )
@@ -41,7 +47,9 @@ def check() -> None:
 
 def _scikit() -> Any:
     if importlib.util.find_spec("scikit_build_core") is None:
-        raise SystemExit(f"scikit-build-core is needed to build aten-overrides. Use: {NEEDED} && {COMMAND}")
+        raise SystemExit(
+            f"scikit-build-core is needed to build aten-overrides. Use: {NEEDED} && {COMMAND}"
+        )
     import scikit_build_core.build
 
     return scikit_build_core.build

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import aten_overrides
+from aotools.gputest.session import Session, Timing
 from aten_overrides import _runtime
 from aten_overrides._gpu import Library
-from aotools.gputest.session import Session, Timing
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 LU_ROUTES = ("stock", "batched_cublas", "streamed_cusolver", "looped_cusolver")
@@ -50,7 +50,8 @@ def factor_error(torch: Any, a: Any, lu: Any, pivots: Any) -> float:
     product = p.to(wide) @ (lower.to(wide) @ upper.to(wide))
     norm = torch.linalg.matrix_norm(a.to(wide))
     error = torch.linalg.matrix_norm(product - a.to(wide)) / norm
-    return float(error.max()) / (max(a.shape[-2:]) * EPS[dtype])
+    largest: float = error.max().item()
+    return largest / (int(max(a.shape[-2:])) * EPS[dtype])
 
 
 def solve_error(torch: Any, a: Any, x: Any, b: Any) -> float:
@@ -59,7 +60,8 @@ def solve_error(torch: Any, a: Any, x: Any, b: Any) -> float:
     wide = torch.complex128 if a.is_complex() else torch.float64
     rest = torch.linalg.matrix_norm(a.to(wide) @ x.to(wide) - b.to(wide))
     scale = torch.linalg.matrix_norm(a.to(wide)) * torch.linalg.matrix_norm(x.to(wide))
-    return float((rest / scale).max()) / (a.shape[-1] * EPS[dtype])
+    largest: float = (rest / scale).max().item()
+    return largest / (int(a.shape[-1]) * EPS[dtype])
 
 
 def quick(session: Session, call: Callable[[], Any], best: float | None = None) -> Timing:
@@ -73,15 +75,19 @@ def quick(session: Session, call: Callable[[], Any], best: float | None = None) 
     if best is not None and first > 2 * best:
         first = once()  # the first may have loaded a kernel
         if first > 2 * best:
-            return Timing(first, (first, first), 1, "one call: more than twice the best route's time")
+            return Timing(
+                first, (first, first), 1, "one call: more than twice the best route's time"
+            )
     count = 7 if first < 5 else 3 if first < 60 else 2
     samples = [once() for _ in range(count)]
     return Timing(statistics.median(samples), (min(samples), max(samples)), count)
 
 
-def host_microseconds(torch: Any, call: Callable[[], Any], calls: int = 150, rounds: int = 9) -> list[float]:
-    """Microseconds that the host spends on a call, by rounds. So few calls fit into the launch queue, so the
-    host never waits for the GPU.
+def host_microseconds(
+    torch: Any, call: Callable[[], Any], calls: int = 150, rounds: int = 9
+) -> list[float]:
+    """Microseconds that the host spends on a call, by rounds. So few calls fit into the launch
+    queue, so the host never waits for the GPU.
     """
     for _ in range(100):
         call()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import common
+
 from aotools.gputest.session import Session
 
 
@@ -29,7 +30,9 @@ def run(session: Session) -> None:
         for preference in ("default", "cusolver"):
             torch.backends.cuda.preferred_linalg_library(preference)
             for name, call in _operations(torch, a, b).items():
-                with session.check("capture and replay", op=name, shape=shape, preference=preference) as check:
+                with session.check(
+                    "capture and replay", op=name, shape=shape, preference=preference
+                ) as check:
                     side = torch.cuda.Stream()
                     with torch.cuda.stream(side):
                         for _ in range(2):
@@ -39,7 +42,9 @@ def run(session: Session) -> None:
                     before = library.counts()
                     with torch.cuda.graph(graph, stream=side):
                         captured = call()
-                    used = [key for key, count in library.counts().items() if count != before.get(key)]
+                    used = [
+                        key for key, count in library.counts().items() if count != before.get(key)
+                    ]
                     a.copy_(common.matrices(torch, "float32", *shape) * 1.5 + 0.25)
                     b.copy_(b * 0.5 + 1)
                     graph.replay()

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import common
+
 from aotools.gputest.session import Session, Timing
 
 SIZES = (480, 487, 499, 511, 512, 513, 521, 529, 544)
@@ -19,7 +20,9 @@ def sizes(thinned: bool) -> tuple[int, ...]:
     return SIZES if thinned else tuple(range(480, 545))
 
 
-def times_at(session: Session, library: Any, dtype: str, batch: int, m: int, n: int, **more: Any) -> dict[str, float]:
+def times_at(
+    session: Session, library: Any, dtype: str, batch: int, m: int, n: int, **more: Any
+) -> dict[str, float]:
     """Milliseconds of lu_factor_ex by route; writes a point each."""
     torch = session.torch
     a = common.matrices(torch, dtype, batch, m, n)
@@ -40,7 +43,10 @@ def run(session: Session) -> None:
     """Regret per dtype and preference: the chosen route's time over the best one's."""
     library = common.enable()
     for dtype in common.DTYPES:
-        regrets: dict[str, list[tuple[float, tuple[int, int], str, str]]] = {"default": [], "cusolver": []}
+        regrets: dict[str, list[tuple[float, tuple[int, int], str, str]]] = {
+            "default": [],
+            "cusolver": [],
+        }
         item = 16 if dtype == "complex128" else 4 if dtype == "float32" else 8
         for batch in BATCHES:
             for n in sizes(bool(session.options.get("thinned", True))):
@@ -57,10 +63,16 @@ def run(session: Session) -> None:
                     best = min(allowed, key=lambda route: allowed[route])
                     rows.append((allowed[choice] / allowed[best], (batch, n), choice, best))
         for preference, rows in regrets.items():
-            with session.check("regret", dtype=dtype, preference=preference, points=len(rows)) as check:
+            with session.check(
+                "regret", dtype=dtype, preference=preference, points=len(rows)
+            ) as check:
                 worst = max(rows)
                 mean = math.exp(sum(math.log(row[0]) for row in rows) / len(rows))
                 over = sum(row[0] > WORST for row in rows)
-                check.value = {"worst": round(worst[0], 3), "mean": round(mean, 4), "over 1.10": over}
+                check.value = {
+                    "worst": round(worst[0], 3),
+                    "mean": round(mean, 4),
+                    "over 1.10": over,
+                }
                 check.ok = worst[0] <= WORST and mean <= MEAN
                 check.reason = f"worst at batch, n = {worst[1]}: {worst[2]}, best {worst[3]}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
+
+import common
 
 import aten_overrides
-import common
 from aotools.gputest.session import Session
 
 
@@ -19,7 +21,7 @@ def allocs(session: Session) -> None:
             a = common.matrices(torch, "float32", batch, 512, 512)
             library.force_route("lu_factor", None if route == "choice" else route)
             torch.linalg.lu_factor_ex(a)  # creates handles
-            counts[batch] = common.allocations(torch, lambda a=a: torch.linalg.lu_factor_ex(a))  # type: ignore[misc]
+            counts[batch] = common.allocations(torch, partial(torch.linalg.lu_factor_ex, a))
         library.force_route("lu_factor", None)
         with session.check("allocations", op="lu_factor_ex", n=512, route=route) as check:
             check.value = counts
@@ -41,7 +43,9 @@ def overhead(session: Session) -> None:
         stock += common.host_microseconds(torch, call)
         aten_overrides.enable()
         ours += common.host_microseconds(torch, call)
-    with session.check("overhead", op="lu_factor_ex", shape=[2, 8, 8], dtype="float32", unit="us") as check:
+    with session.check(
+        "overhead", op="lu_factor_ex", shape=[2, 8, 8], dtype="float32", unit="us"
+    ) as check:
         added = statistics.median(ours) - statistics.median(stock)
         check.value = {
             "ours": round(statistics.median(ours), 3),
@@ -64,13 +68,17 @@ def streams(session: Session) -> None:
             times = {}
             for route in ("looped_cusolver", "streamed_cusolver"):
                 with common.forced(library, route):
-                    timing = common.quick(session, lambda a=a: torch.linalg.lu_factor_ex(a))  # type: ignore[misc]
+                    timing = common.quick(session, partial(torch.linalg.lu_factor_ex, a))
                 times[route] = timing.ms
-                session.point("lu_factor_ex", "float32", (64, n, n), timing, backend=route, lanes=lanes)
+                session.point(
+                    "lu_factor_ex", "float32", (64, n, n), timing, backend=route, lanes=lanes
+                )
             with session.check("streams over loop", n=n, batch=64, lanes=lanes) as check:
                 gain = times["looped_cusolver"] / times["streamed_cusolver"]
                 check.value, check.ok = round(gain, 2), gain >= 2.3
-            with session.check("streams bit-identical to the loop", n=n, lanes=lanes, runs=runs) as check:
+            with session.check(
+                "streams bit-identical to the loop", n=n, lanes=lanes, runs=runs
+            ) as check:
                 with common.forced(library, "looped_cusolver"):
                     expected = torch.linalg.lu_factor_ex(a)
                 with common.forced(library, "streamed_cusolver"):

@@ -5,14 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import common
+
 from aotools.gputest.session import Session
 
 LIMIT = 30.0  # in units of n eps
-SHAPES = ((1, 3, 3), (2, 8, 8), (3, 33, 33), (5, 70, 70), (16, 128, 128), (4, 300, 300), (2, 513, 513))
+SHAPES = (
+    (1, 3, 3),
+    (2, 8, 8),
+    (3, 33, 33),
+    (5, 70, 70),
+    (16, 128, 128),
+    (4, 300, 300),
+    (2, 513, 513),
+)
 RECTANGULAR = ((5, 40, 17), (3, 17, 40), (2, 300, 120))
 
 
-def _factor(session: Session, library: Any, route: str, dtype: str, shape: tuple[int, int, int]) -> None:
+def _factor(
+    session: Session, library: Any, route: str, dtype: str, shape: tuple[int, int, int]
+) -> None:
     torch = session.torch
     a = common.matrices(torch, dtype, *shape)
     with session.check("lu_factor_ex", route=route, dtype=dtype, shape=shape) as check:
@@ -34,7 +45,12 @@ def _solve(session: Session, library: Any, route: str, dtype: str) -> None:
         for adjoint in (False, True):
             for left in (True, False):
                 with session.check(
-                    "lu_solve", route=route, dtype=dtype, shape=(batch, n, k), adjoint=adjoint, left=left
+                    "lu_solve",
+                    route=route,
+                    dtype=dtype,
+                    shape=(batch, n, k),
+                    adjoint=adjoint,
+                    left=left,
                 ) as check:
                     right = b if left else b.mT.contiguous()
                     with common.forced(library, route, "lu_solve"):
@@ -44,7 +60,9 @@ def _solve(session: Session, library: Any, route: str, dtype: str) -> None:
                         matrix, x, right = matrix.mT, x.mT, right.mT
                     error = common.solve_error(torch, matrix, x, right)
                     check.value, check.ok = round(error, 3), error < LIMIT
-        with session.check("lu_solve, one factor", route=route, dtype=dtype, shape=(batch, n, k)) as check:
+        with session.check(
+            "lu_solve, one factor", route=route, dtype=dtype, shape=(batch, n, k)
+        ) as check:
             with common.forced(library, route, "lu_solve"):
                 x = torch.linalg.lu_solve(lu[:1], pivots[:1], b)
             error = common.solve_error(torch, a[:1].expand_as(a), x, b)
@@ -70,7 +88,9 @@ def run(session: Session) -> None:
             for batch, n in ((1, 40), (3, 100), (12, 257), (64, 16)):
                 a = common.matrices(torch, dtype, batch, n, n)
                 b = common.matrices(torch, dtype, batch, n, 2)
-                with session.check("solve, inv, det", preference=name, dtype=dtype, batch=batch, n=n) as check:
+                with session.check(
+                    "solve, inv, det", preference=name, dtype=dtype, batch=batch, n=n
+                ) as check:
                     x, info = torch.linalg.solve_ex(a, b)
                     inverse = torch.linalg.inv_ex(a).inverse
                     eye = torch.eye(n, dtype=a.dtype, device="cuda").expand_as(a)
@@ -81,7 +101,9 @@ def run(session: Session) -> None:
                     sign, logabs = torch.linalg.slogdet(a)
                     wide = torch.complex128 if a.is_complex() else torch.float64
                     oracle = torch.linalg.slogdet(a.cpu().to(wide))
-                    same = torch.allclose(logabs.cpu().double(), oracle.logabsdet, rtol=1e-4, atol=1e-3)
+                    same = torch.allclose(
+                        logabs.cpu().double(), oracle.logabsdet, rtol=1e-4, atol=1e-3
+                    )
                     same = same and torch.allclose(sign.cpu().to(wide), oracle.sign, atol=1e-3)
                     check.value = [round(error, 3) for error in errors]
                     check.ok = max(errors) < LIMIT and same and int(info.abs().max()) == 0

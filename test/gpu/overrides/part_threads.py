@@ -1,4 +1,6 @@
-"""First use from four threads at once in fresh processes, and eight threads with streams of their own."""
+"""First use from four threads at once in fresh processes, and eight threads with streams of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import common
+
 from aotools.gputest.session import Session
 
 # argv[1]: when the overrides are enabled: before the threads, by one of them, after them, never
@@ -53,7 +56,11 @@ def fresh(session: Session) -> None:
 
     def one(when: str) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, "-c", FRESH, when], capture_output=True, text=True, timeout=200, check=False
+            [sys.executable, "-c", FRESH, when],
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
         )
         return done.returncode, (done.stdout + done.stderr)[-400:]
 

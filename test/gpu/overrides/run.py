@@ -1,10 +1,12 @@
-"""GPU checks and measurements of the overrides: one command, a child process and a time limit per part.
+"""GPU checks and measurements of the overrides: one command, a child process and a time limit per
+part.
 
     python3 test/gpu/overrides/run.py --out FOLDER [--parts smoke,allocs] [--budget SECONDS]
 
-Needs torch with an NVIDIA GPU and a gpu library built for it (`aten-overrides build`); build/overrides in
-the checkout is used as the cache if it is there. Parts run in order, the cheap ones first; what does not
-fit into the budget is left out and named. Rows go into a record after every part.
+Needs torch with an NVIDIA GPU and a gpu library built for it (`aten-overrides build`);
+build/overrides in the checkout is used as the cache if it is there. Parts run in order, the cheap
+ones first; what does not fit into the budget is left out and named. Rows go into a record after
+every part.
 """
 
 from __future__ import annotations
@@ -47,20 +49,24 @@ def child(name: str, rows: Path, options: dict[str, object]) -> int:
     """Runs one part in this process."""
     module, _, function = PARTS[name][0].partition(":")
     with rows.open("a", encoding="utf-8") as out:
-        session = Session(Rows(out), "overrides", None, options)
+        session = Session(Rows(out), "overrides", {}, options)
         getattr(importlib.import_module(module), function)(session)
         Rows(out).write({"end": True})
     return 0
 
 
-def run_part(name: str, limit: float, options: dict[str, object]) -> tuple[str, list[dict[str, object]], str]:
+def run_part(
+    name: str, limit: float, options: dict[str, object]
+) -> tuple[str, list[dict[str, object]], str]:
     """State, rows and the end of the output of one part."""
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows"
         command = [sys.executable, str(Path(__file__)), "--child", name, "--rows", str(rows)]
         command += ["--options", json.dumps(options)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=limit, check=False
+            )
             text, state = done.stdout + done.stderr, "done" if done.returncode == 0 else "crashed"
         except subprocess.TimeoutExpired as late:
             text, state = str(late.stderr or ""), "timed out"
@@ -70,11 +76,15 @@ def run_part(name: str, limit: float, options: dict[str, object]) -> tuple[str, 
 
 def main() -> int:
     """Runs the parts; 0 if all ran and no check failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "test/gpu/records")
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--budget", type=float, default=600)
-    parser.add_argument("--options", default="{}", help="JSON for the parts, e.g. {\"thinned\": false}")
+    parser.add_argument(
+        "--options", default="{}", help='JSON for the parts, e.g. {"thinned": false}'
+    )
     parser.add_argument("--commit")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
@@ -113,12 +123,21 @@ def main() -> int:
         bad = [row for row in rows if row.get("result") == "fail"]
         print(f"-- {part}: {state}, {len(rows)} rows, {len(bad)} failed, {seconds} s", flush=True)
         for row in bad[:8]:
-            print(f"   FAIL {row['name']} {row['params']} {row['value']} {row['reason']}", flush=True)
+            print(
+                f"   FAIL {row['name']} {row['params']} {row['value']} {row['reason']}", flush=True
+            )
         if state != "done":
             print(text, flush=True)
         complete = complete and state == "done" and not bad
     for row in record.checks:
-        if row["name"] in ("regret", "overhead", "allocations", "memory of the handles", "streams over loop", "cliff"):
+        if row["name"] in (
+            "regret",
+            "overhead",
+            "allocations",
+            "memory of the handles",
+            "streams over loop",
+            "cliff",
+        ):
             print(row["result"], row["name"], row["params"], row["value"], row["reason"])
     return 0 if complete else 1
 

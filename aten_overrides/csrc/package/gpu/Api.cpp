@@ -35,7 +35,7 @@ int32_t guarded(char* why, int32_t why_size, Body&& body) noexcept {
   }
 }
 
-} // namespace
+}  // namespace
 
 int32_t aten_overrides_gpu_api() noexcept {
   return kAtenOverridesGpuApi;
@@ -49,10 +49,7 @@ int32_t aten_overrides_gpu_guard(const char* linalg, char* why, int32_t why_size
 }
 
 int32_t aten_overrides_gpu_install(
-    const char* linalg,
-    uint32_t entries,
-    char* why,
-    int32_t why_size) noexcept {
+    const char* linalg, uint32_t entries, char* why, int32_t why_size) noexcept {
   return guarded(why, why_size, [&] { return gpu::install_entries(linalg, entries); });
 }
 
@@ -70,9 +67,7 @@ aten_overrides_gpu_entry aten_overrides_gpu_entry_at(int32_t index) noexcept {
 }
 
 int32_t aten_overrides_gpu_configure(
-    const aten_overrides_gpu_settings* settings,
-    char* why,
-    int32_t why_size) noexcept {
+    const aten_overrides_gpu_settings* settings, char* why, int32_t why_size) noexcept {
   return guarded(why, why_size, [&] {
     namespace lanes = at::native::solver_lanes;
     if (settings->stock < ATEN_OVERRIDES_GPU_STOCK_LIBRARY ||
@@ -174,8 +169,6 @@ void aten_overrides_gpu_profile_stop() noexcept {
 }
 
 int64_t aten_overrides_gpu_profile_take(
-    aten_overrides_gpu_call* calls,
-    int64_t size,
-    int64_t* dropped) noexcept {
+    aten_overrides_gpu_call* calls, int64_t size, int64_t* dropped) noexcept {
   return gpu::profile_take(calls, size, dropped);
 }

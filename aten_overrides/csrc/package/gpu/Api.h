@@ -16,31 +16,31 @@ struct aten_overrides_gpu_call {
   int64_t batch;
   int64_t m;
   int64_t n;
-  int64_t nrhs; // 0 for lu_factor
-  double ms; // on the current stream, between before and after; negative: not measured
-  const char* reason; // a static string: why not the first choice; null: it is the first choice
-  int32_t op; // LinalgChoice.h's Op
-  int32_t dtype; // LinalgChoice.h's Dtype
-  int32_t preference; // LinalgChoice.h's Preference
-  int32_t route; // see aten_overrides_gpu_route_name
-  int32_t wanted; // the route that was the first choice
-  int32_t lanes; // streams used
+  int64_t nrhs;        // 0 for lu_factor
+  double ms;           // on the current stream, between before and after; negative: not measured
+  const char* reason;  // a static string: why not the first choice; null: it is the first choice
+  int32_t op;          // LinalgChoice.h's Op
+  int32_t dtype;       // LinalgChoice.h's Dtype
+  int32_t preference;  // LinalgChoice.h's Preference
+  int32_t route;       // see aten_overrides_gpu_route_name
+  int32_t wanted;      // the route that was the first choice
+  int32_t lanes;       // streams used
   int32_t pivot;
-  int32_t capturing; // -1: was not asked
+  int32_t capturing;  // -1: was not asked
 };
 
 // What the package decides once, when it enables the overrides.
 struct aten_overrides_gpu_settings {
-  int32_t strict; // raise instead of falling back
-  int32_t lanes; // streams per call, the current one included; negative: as before
-  int64_t memory_mib; // for the handles of all auxiliary streams of a device; negative: as before
-  int32_t stock; // what the wheel's lu_factor is, see aten_overrides_gpu_stock
+  int32_t strict;      // raise instead of falling back
+  int32_t lanes;       // streams per call, the current one included; negative: as before
+  int64_t memory_mib;  // for the handles of all auxiliary streams of a device; negative: as before
+  int32_t stock;       // what the wheel's lu_factor is, see aten_overrides_gpu_stock
 };
 
 enum aten_overrides_gpu_stock : int32_t {
-  ATEN_OVERRIDES_GPU_STOCK_LIBRARY = 0, // cuSOLVER and cuBLAS only: never better than ours
-  ATEN_OVERRIDES_GPU_STOCK_MAGMA = 1, // as measured with torch 2.11
-  ATEN_OVERRIDES_GPU_STOCK_KERNEL = 2, // the batched LU kernel that torch has since 2.15
+  ATEN_OVERRIDES_GPU_STOCK_LIBRARY = 0,  // cuSOLVER and cuBLAS only: never better than ours
+  ATEN_OVERRIDES_GPU_STOCK_MAGMA = 1,    // as measured with torch 2.11
+  ATEN_OVERRIDES_GPU_STOCK_KERNEL = 2,   // the batched LU kernel that torch has since 2.15
 };
 
 // The choice of the select library, see csrc/package/select/ChoiceApi.h.
@@ -64,16 +64,17 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_api() noexcept;
 
 // ---- Entries ----
 
-// Puts wrappers that any number of threads may enter in front of torch's lazy ones, which may run only
-// once. `linalg` is the path of the wheel's linalg library, null if torch has none of its own. Loads
-// nothing. May be called again.
+// Puts wrappers that any number of threads may enter in front of torch's lazy ones, which may run
+// only once. `linalg` is the path of the wheel's linalg library, null if torch has none of its own.
+// Loads nothing. May be called again.
 ATEN_OVERRIDES_GPU_API int32_t
 aten_overrides_gpu_guard(const char* linalg, char* why, int32_t why_size) noexcept;
 
 // Loads the wheel's linalg library if it is not loaded yet, and makes the entries whose bit is set
-// (bit 0 lu_factor, bit 1 lu_solve) ours, the other one the wheel's. Calls aten_overrides_gpu_guard.
-ATEN_OVERRIDES_GPU_API int32_t
-aten_overrides_gpu_install(const char* linalg, uint32_t entries, char* why, int32_t why_size) noexcept;
+// (bit 0 lu_factor, bit 1 lu_solve) ours, the other one the wheel's. Calls
+// aten_overrides_gpu_guard.
+ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_install(
+    const char* linalg, uint32_t entries, char* why, int32_t why_size) noexcept;
 
 // Gives the entries back as they were when they were taken. An entry that someone else has changed
 // since is left alone; its bit is set in the result.
@@ -95,15 +96,12 @@ ATEN_OVERRIDES_GPU_API aten_overrides_gpu_entry aten_overrides_gpu_entry_at(int3
 // ---- Settings ----
 
 ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_configure(
-    const aten_overrides_gpu_settings* settings,
-    char* why,
-    int32_t why_size) noexcept;
+    const aten_overrides_gpu_settings* settings, char* why, int32_t why_size) noexcept;
 
 // The table behind the choice and the function that reads it; null: ATen's thresholds. Both must
 // outlive every call that is under way, so they are never freed.
 ATEN_OVERRIDES_GPU_API void aten_overrides_gpu_set_table(
-    aten_overrides_gpu_chooser chooser,
-    const void* table) noexcept;
+    aten_overrides_gpu_chooser chooser, const void* table) noexcept;
 
 // The route that lu_factor would take now on the current device; -1 for unknown values.
 ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_lu_factor_route(
@@ -118,13 +116,12 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_lu_factor_route(
 
 // Makes every lu_factor call (op 0) or lu_solve call (op 1) take this route, where it is feasible;
 // negative: off. For tests and measurements.
-ATEN_OVERRIDES_GPU_API int32_t
-aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept;
+ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept;
 
 ATEN_OVERRIDES_GPU_API const char* aten_overrides_gpu_route_name(int32_t route) noexcept;
 
-// Sets torch's preferred linalg library to a value of LinalgChoice.h's Preference, without torch's note
-// that the setting is experimental.
+// Sets torch's preferred linalg library to a value of LinalgChoice.h's Preference, without torch's
+// note that the setting is experimental.
 ATEN_OVERRIDES_GPU_API int32_t
 aten_overrides_gpu_prefer(int32_t preference, char* why, int32_t why_size) noexcept;
 
@@ -140,19 +137,16 @@ aten_overrides_gpu_release_lanes(char* why, int32_t why_size) noexcept;
 // Calls since the library was loaded, by operation and route.
 ATEN_OVERRIDES_GPU_API uint64_t aten_overrides_gpu_count(int32_t op, int32_t route) noexcept;
 
-// level 0: never; 1: once for every operation and reason of a fallback; 2: every call. The function is
-// called on the thread of the operation, before its work is enqueued.
+// level 0: never; 1: once for every operation and reason of a fallback; 2: every call. The function
+// is called on the thread of the operation, before its work is enqueued.
 ATEN_OVERRIDES_GPU_API void aten_overrides_gpu_set_log(
-    aten_overrides_gpu_log log,
-    int32_t level) noexcept;
+    aten_overrides_gpu_log log, int32_t level) noexcept;
 
 // Starts or stops keeping every call with its time, at most `capacity` of them.
 ATEN_OVERRIDES_GPU_API void aten_overrides_gpu_profile_start(int64_t capacity) noexcept;
 ATEN_OVERRIDES_GPU_API void aten_overrides_gpu_profile_stop() noexcept;
 
-// Waits for the kept calls, copies at most `size` of them in order, forgets all, and returns how many
-// there were; `dropped` counts those beyond the capacity.
+// Waits for the kept calls, copies at most `size` of them in order, forgets all, and returns how
+// many there were; `dropped` counts those beyond the capacity.
 ATEN_OVERRIDES_GPU_API int64_t aten_overrides_gpu_profile_take(
-    aten_overrides_gpu_call* calls,
-    int64_t size,
-    int64_t* dropped) noexcept;
+    aten_overrides_gpu_call* calls, int64_t size, int64_t* dropped) noexcept;

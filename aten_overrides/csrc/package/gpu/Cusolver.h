@@ -27,40 +27,39 @@ auto* native(scalar_t* data) {
   return reinterpret_cast<typename Native<scalar_t>::type*>(data);
 }
 
-#define ATEN_OVERRIDES_LU(letter, scalar)                                                          \
-  inline int getrf_buffer_size(                                                                    \
-      cusolverDnHandle_t handle, int m, int n, scalar* a, int lda) {                               \
-    int elements = 0;                                                                              \
-    TORCH_CUSOLVER_CHECK(                                                                          \
-        cusolverDn##letter##getrf_bufferSize(handle, m, n, native(a), lda, &elements));            \
-    return elements;                                                                               \
-  }                                                                                                \
-  /* pivots null: without row exchanges */                                                         \
-  inline void getrf(                                                                               \
-      cusolverDnHandle_t handle,                                                                   \
-      int m,                                                                                       \
-      int n,                                                                                       \
-      scalar* a,                                                                                   \
-      int lda,                                                                                     \
-      scalar* work,                                                                                \
-      int* pivots,                                                                                 \
-      int* info) {                                                                                 \
-    TORCH_CUSOLVER_CHECK(cusolverDn##letter##getrf(                                                \
-        handle, m, n, native(a), lda, native(work), pivots, info));                                \
-  }                                                                                                \
-  inline void getrs(                                                                               \
-      cusolverDnHandle_t handle,                                                                   \
-      cublasOperation_t trans,                                                                     \
-      int n,                                                                                       \
-      int nrhs,                                                                                    \
-      scalar* a,                                                                                   \
-      int lda,                                                                                     \
-      const int* pivots,                                                                           \
-      scalar* b,                                                                                   \
-      int ldb,                                                                                     \
-      int* info) {                                                                                 \
-    TORCH_CUSOLVER_CHECK(cusolverDn##letter##getrs(                                                \
-        handle, trans, n, nrhs, native(a), lda, pivots, native(b), ldb, info));                    \
+#define ATEN_OVERRIDES_LU(letter, scalar)                                                     \
+  inline int getrf_buffer_size(cusolverDnHandle_t handle, int m, int n, scalar* a, int lda) { \
+    int elements = 0;                                                                         \
+    TORCH_CUSOLVER_CHECK(                                                                     \
+        cusolverDn##letter##getrf_bufferSize(handle, m, n, native(a), lda, &elements));       \
+    return elements;                                                                          \
+  }                                                                                           \
+  /* pivots null: without row exchanges */                                                    \
+  inline void getrf(                                                                          \
+      cusolverDnHandle_t handle,                                                              \
+      int m,                                                                                  \
+      int n,                                                                                  \
+      scalar* a,                                                                              \
+      int lda,                                                                                \
+      scalar* work,                                                                           \
+      int* pivots,                                                                            \
+      int* info) {                                                                            \
+    TORCH_CUSOLVER_CHECK(                                                                     \
+        cusolverDn##letter##getrf(handle, m, n, native(a), lda, native(work), pivots, info)); \
+  }                                                                                           \
+  inline void getrs(                                                                          \
+      cusolverDnHandle_t handle,                                                              \
+      cublasOperation_t trans,                                                                \
+      int n,                                                                                  \
+      int nrhs,                                                                               \
+      scalar* a,                                                                              \
+      int lda,                                                                                \
+      const int* pivots,                                                                      \
+      scalar* b,                                                                              \
+      int ldb,                                                                                \
+      int* info) {                                                                            \
+    TORCH_CUSOLVER_CHECK(cusolverDn##letter##getrs(                                           \
+        handle, trans, n, nrhs, native(a), lda, pivots, native(b), ldb, info));               \
   }
 ATEN_OVERRIDES_LU(S, float)
 ATEN_OVERRIDES_LU(D, double)
@@ -68,4 +67,4 @@ ATEN_OVERRIDES_LU(C, c10::complex<float>)
 ATEN_OVERRIDES_LU(Z, c10::complex<double>)
 #undef ATEN_OVERRIDES_LU
 
-} // namespace aten_overrides::gpu::cusolver
+}  // namespace aten_overrides::gpu::cusolver

@@ -25,20 +25,20 @@ void put(void** slot, void* function) {
 
 // ---- The list ----
 
-#define FOR_EACH_STUB(_)                                                                           \
-  _(cholesky)                                                                                      \
-  _(cholesky_inverse)                                                                              \
-  _(lu_factor)                                                                                     \
-  _(ldl_factor)                                                                                    \
-  _(ldl_solve)                                                                                     \
-  _(triangular_solve)                                                                              \
-  _(orgqr)                                                                                         \
-  _(ormqr)                                                                                         \
-  _(geqrf)                                                                                         \
-  _(linalg_eigh)                                                                                   \
-  _(linalg_eig)                                                                                    \
-  _(svd)                                                                                           \
-  _(lu_solve)                                                                                      \
+#define FOR_EACH_STUB(_) \
+  _(cholesky)            \
+  _(cholesky_inverse)    \
+  _(lu_factor)           \
+  _(ldl_factor)          \
+  _(ldl_solve)           \
+  _(triangular_solve)    \
+  _(orgqr)               \
+  _(ormqr)               \
+  _(geqrf)               \
+  _(linalg_eigh)         \
+  _(linalg_eig)          \
+  _(svd)                 \
+  _(lu_solve)            \
   _(lstsq)
 
 enum Index : int {
@@ -51,10 +51,10 @@ enum Index : int {
 struct Entry {
   const char* name;
   void** slot;
-  void* guard; // our wrapper for the time before the wheel's library is loaded
-  void* lazy = nullptr; // torch's wrapper, while the guard stands before it
+  void* guard;           // our wrapper for the time before the wheel's library is loaded
+  void* lazy = nullptr;  // torch's wrapper, while the guard stands before it
   void* ours = nullptr;
-  std::atomic<void*> saved{nullptr}; // the wheel's function, once ours has taken its place
+  std::atomic<void*> saved{nullptr};  // the wheel's function, once ours has taken its place
   uint32_t bit = 0;
 };
 
@@ -64,7 +64,7 @@ Entry& entry(int index);
 
 // Guards loading. Not held while an entry's function runs.
 std::mutex load_mutex;
-std::string linalg_path; // written before the first guard is in place
+std::string linalg_path;  // written before the first guard is in place
 bool has_linalg_path = false;
 bool loaded = false;
 
@@ -85,9 +85,9 @@ std::string load_once() {
   return {};
 }
 
-// torch's lazy wrappers load the library and then call the entry again; one counter allows one of them
-// to do so once, so a second thread that has entered one meanwhile gets an error (upstream 90613). These
-// do the same and can be entered any number of times.
+// torch's lazy wrappers load the library and then call the entry again; one counter allows one of
+// them to do so once, so a second thread that has entered one meanwhile gets an error (upstream
+// 90613). These do the same and can be entered any number of times.
 template <int index, typename Fn>
 struct Guard;
 
@@ -100,16 +100,16 @@ struct Guard<index, Result (*)(Args...)> {
     TORCH_CHECK(failure.empty(), failure);
     void* now = get(entry(index).slot);
     if (now == entry(index).guard) {
-      now = entry(index).lazy; // the library has no function of its own for this entry
+      now = entry(index).lazy;  // the library has no function of its own for this entry
     }
     return reinterpret_cast<Fn>(now)(std::forward<Args>(args)...);
   }
 };
 
 Entry entries[] = {
-#define DEFINE_ENTRY(name)                                                                         \
-  {#name,                                                                                          \
-   cuda_slot(at::native::name##_stub),                                                               \
+#define DEFINE_ENTRY(name)             \
+  {#name,                              \
+   cuda_slot(at::native::name##_stub), \
    reinterpret_cast<void*>(&Guard<k_##name, at::native::name##_fn>::call)},
     FOR_EACH_STUB(DEFINE_ENTRY)
 #undef DEFINE_ENTRY
@@ -165,7 +165,7 @@ void guard_locked(const char* linalg) {
   }
 }
 
-} // namespace
+}  // namespace
 
 void guard_entries(const char* linalg) {
   const std::lock_guard<std::mutex> lock(install_mutex);
@@ -176,7 +176,8 @@ std::string install_entries(const char* linalg, uint32_t bits) {
   const std::lock_guard<std::mutex> lock(install_mutex);
   guard_locked(linalg);
   std::string failure = load_once();
-  remove_guards(); // of entries that the library has no function for, or of all if it does not load
+  remove_guards();  // of entries that the library has no function for, or of all if it does not
+                    // load
   if (!failure.empty()) {
     return failure;
   }
@@ -246,4 +247,4 @@ at::native::lu_solve_fn stock_lu_solve() {
   return reinterpret_cast<at::native::lu_solve_fn>(entries[k_lu_solve].saved.load());
 }
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

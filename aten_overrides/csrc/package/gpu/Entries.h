@@ -35,4 +35,4 @@ struct EntryView {
 // name is null beyond the last one.
 EntryView entry_at(int index);
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

@@ -22,4 +22,4 @@ void lu_solve_kernel(
 at::native::lu_factor_fn stock_lu_factor();
 at::native::lu_solve_fn stock_lu_solve();
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

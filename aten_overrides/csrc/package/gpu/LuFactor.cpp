@@ -29,10 +29,7 @@ namespace lanes = at::native::solver_lanes;
 constexpr int64_t kWorkspaceAlignment = 256;
 
 void lu_factor_batched_cublas(
-    const Tensor& input,
-    const Tensor& pivots,
-    const Tensor& infos,
-    bool compute_pivots) {
+    const Tensor& input, const Tensor& pivots, const Tensor& infos, bool compute_pivots) {
   const int n = checked_int(input.size(-1), "n");
   const int64_t batch = at::native::batchCount(input);
   AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(input.scalar_type(), "lu_factor_batched_cublas", [&] {
@@ -69,9 +66,10 @@ void lu_factor_cusolver(
     auto* pivots_data = compute_pivots ? pivots.data_ptr<int>() : nullptr;
     const int64_t pivots_stride = compute_pivots ? pivots.size(-1) : 0;
 
-    // All matrices have one shape and the calls on a stream follow one another: a workspace per stream.
-    const int elements = cusolver::getrf_buffer_size(
-        at::cuda::getCurrentCUDASolverDnHandle(), m, n, data, lda);
+    // All matrices have one shape and the calls on a stream follow one another: a workspace per
+    // stream.
+    const int elements =
+        cusolver::getrf_buffer_size(at::cuda::getCurrentCUDASolverDnHandle(), m, n, data, lda);
     const int64_t bytes = static_cast<int64_t>(sizeof(scalar_t)) * elements;
     const int64_t lane_bytes =
         (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
@@ -101,7 +99,8 @@ void lu_factor_cusolver(
   }
 }
 
-// The wheel's function gives a batched routine the whole batch, and those take at most 65535 matrices.
+// The wheel's function gives a batched routine the whole batch, and those take at most 65535
+// matrices.
 void lu_factor_stock(
     const Tensor& input,
     const Tensor& pivots,
@@ -125,13 +124,10 @@ void lu_factor_stock(
   });
 }
 
-} // namespace
+}  // namespace
 
 void lu_factor_kernel(
-    const Tensor& input,
-    const Tensor& pivots,
-    const Tensor& infos,
-    bool compute_pivots) {
+    const Tensor& input, const Tensor& pivots, const Tensor& infos, bool compute_pivots) {
   const choice::Problem problem{
       at::native::batchCount(input), input.size(-2), input.size(-1), compute_pivots};
   choice::Dtype dtype{};
@@ -167,7 +163,7 @@ void lu_factor_kernel(
           infos,
           compute_pivots,
           problem.batch > kBatchLimit && preference != choice::Preference::Magma);
-      return; // the pivots included
+      return;  // the pivots included
     case Route::StreamedCusolver:
       lu_factor_cusolver(input, pivots, infos, compute_pivots, plan.lanes);
       break;
@@ -180,4 +176,4 @@ void lu_factor_kernel(
   }
 }
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

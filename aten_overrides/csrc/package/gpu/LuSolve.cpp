@@ -64,10 +64,7 @@ Tensor expanded_pivots(const Tensor& pivots, const Tensor& B) {
 }
 
 void lu_solve_batched_cublas(
-    const Tensor& LU,
-    const Tensor& pivots,
-    const Tensor& B,
-    TransposeType trans) {
+    const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
   const int n = checked_int(LU.size(-2), "n");
   const int nrhs = checked_int(B.size(-1), "the number of right-hand sides");
   const int lda = std::max(1, n);
@@ -80,7 +77,7 @@ void lu_solve_batched_cublas(
     auto* pivots_data = all_pivots.data_ptr<int>();
     const auto handle = at::cuda::getCurrentCUDABlasHandle();
     for_each_chunk(at::native::batchCount(B), [&](int64_t start, int count) {
-      int info = 0; // says only which argument is wrong
+      int info = 0;  // says only which argument is wrong
       at::cuda::blas::getrsBatched<scalar_t>(
           handle,
           operation(trans),
@@ -100,10 +97,7 @@ void lu_solve_batched_cublas(
 
 // One factor per right-hand side.
 void lu_solve_looped_cusolver(
-    const Tensor& LU,
-    const Tensor& pivots,
-    const Tensor& B,
-    TransposeType trans) {
+    const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
   const int n = checked_int(LU.size(-2), "n");
   const int nrhs = checked_int(B.size(-1), "the number of right-hand sides");
   const int lda = std::max(1, n);
@@ -149,15 +143,12 @@ Tensor permutation_of(const Tensor& pivots) {
 }
 
 void lu_solve_triangular_cublas(
-    const Tensor& LU,
-    const Tensor& pivots,
-    const Tensor& B,
-    TransposeType trans) {
+    const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
   Tensor& out = const_cast<Tensor&>(B);
   const bool broadcast = at::native::batchCount(LU) != at::native::batchCount(B);
-  const Tensor factor = broadcast
-      ? at::native::cloneBatchedColumnMajor(LU.expand(batch_of_b_with_last(B, LU, 2)))
-      : LU;
+  const Tensor factor =
+      broadcast ? at::native::cloneBatchedColumnMajor(LU.expand(batch_of_b_with_last(B, LU, 2)))
+                : LU;
   const Tensor rows = permutation_of(expanded_pivots(pivots, B)).unsqueeze(-1).expand_as(B);
   if (trans == TransposeType::NoTranspose) {
     const Tensor permuted = B.gather(-2, rows);
@@ -173,13 +164,9 @@ void lu_solve_triangular_cublas(
   B.scatter_(-2, rows, B.clone());
 }
 
-} // namespace
+}  // namespace
 
-void lu_solve_kernel(
-    const Tensor& LU,
-    const Tensor& pivots,
-    const Tensor& B,
-    TransposeType trans) {
+void lu_solve_kernel(const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
   choice::Dtype dtype{};
   if (!choice_dtype(LU.scalar_type(), dtype) || B.numel() == 0) {
     stock_lu_solve()(LU, pivots, B, trans);
@@ -222,4 +209,4 @@ void lu_solve_kernel(
   }
 }
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

@@ -43,7 +43,8 @@ Told told;
 
 void log(const aten_overrides_gpu_call& call) {
   const int level = log_level.load(std::memory_order_relaxed);
-  if (level <= 0 || (level == 1 && (call.reason == nullptr || !told.is_new(call.op, call.reason)))) {
+  if (level <= 0 ||
+      (level == 1 && (call.reason == nullptr || !told.is_new(call.op, call.reason)))) {
     return;
   }
   if (const auto function = log_function.load()) {
@@ -87,14 +88,15 @@ struct Kept {
 struct Profile {
   std::atomic<bool> on{false};
   std::mutex mutex;
-  std::vector<Kept> kept; // guarded by mutex, like all that follows
+  std::vector<Kept> kept;  // guarded by mutex, like all that follows
   int64_t capacity = 0;
   int64_t dropped = 0;
   uint64_t session = 0;
 };
 
 Profile& profile() {
-  static Profile* const instance = new Profile; // calls of other threads may outlast static objects
+  static Profile* const instance =
+      new Profile;  // calls of other threads may outlast static objects
   return *instance;
 }
 
@@ -127,7 +129,7 @@ bool record(cudaEvent_t event) {
       " would be the next choice. Remove the cause, or enable without strict=True.");
 }
 
-} // namespace
+}  // namespace
 
 Observed::Observed(const aten_overrides_gpu_call& call) {
   if (call.reason != nullptr && strict()) {
@@ -168,7 +170,7 @@ Observed::~Observed() {
   }
   const std::lock_guard<std::mutex> lock(profile().mutex);
   if (profile().session != session_) {
-    return; // taken since
+    return;  // taken since
   }
   Kept& kept = profile().kept[static_cast<size_t>(kept_)];
   kept.ended = !kept.events || record(kept.events->after);
@@ -176,8 +178,8 @@ Observed::~Observed() {
 
 uint64_t count(int op, int route) {
   return op >= 0 && op < kOps && route >= 0 && route < kRoutes
-      ? counters[op][route].load(std::memory_order_relaxed)
-      : 0;
+             ? counters[op][route].load(std::memory_order_relaxed)
+             : 0;
 }
 
 void set_log(aten_overrides_gpu_log log, int level) {
@@ -229,4 +231,4 @@ int64_t profile_take(aten_overrides_gpu_call* calls, int64_t size, int64_t* drop
   return static_cast<int64_t>(taken.size());
 }
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

@@ -1,6 +1,7 @@
 #pragma once
 
-// What ran: counters that are always on, a log hook, and times of single calls while they are profiled.
+// What ran: counters that are always on, a log hook, and times of single calls while they are
+// profiled.
 
 #include "Api.h"
 #include "Plan.h"
@@ -19,7 +20,7 @@ class Observed {
   Observed& operator=(const Observed&) = delete;
 
  private:
-  int64_t kept_ = -1; // where the call is kept while calls are profiled
+  int64_t kept_ = -1;  // where the call is kept while calls are profiled
   uint64_t session_ = 0;
 };
 
@@ -29,4 +30,4 @@ void profile_start(int64_t capacity);
 void profile_stop();
 int64_t profile_take(aten_overrides_gpu_call* calls, int64_t size, int64_t* dropped);
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

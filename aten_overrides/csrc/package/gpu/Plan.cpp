@@ -34,7 +34,7 @@ Policy policy;
 struct Remembered {
   Problem problem{-1, -1, -1, false};
   uint64_t generation = 0;
-  int32_t question = -1; // dtype, preference and facts
+  int32_t question = -1;  // dtype, preference and facts
   Backend answer = Backend::LoopedCusolver;
 };
 
@@ -42,8 +42,9 @@ constexpr size_t kRemembered = 64;
 
 size_t place_of(const Problem& problem, int32_t question) {
   const auto mix = static_cast<uint64_t>(problem.batch) * 0x9E3779B97F4A7C15ULL +
-      static_cast<uint64_t>(problem.m) * 0xC2B2AE3D27D4EB4FULL +
-      static_cast<uint64_t>(problem.n) * 0x165667B19E3779F9ULL + static_cast<uint64_t>(question);
+                   static_cast<uint64_t>(problem.m) * 0xC2B2AE3D27D4EB4FULL +
+                   static_cast<uint64_t>(problem.n) * 0x165667B19E3779F9ULL +
+                   static_cast<uint64_t>(question);
   return (mix >> 32) % kRemembered;
 }
 
@@ -71,17 +72,14 @@ Backend ask_table(
 }
 
 Backend choose(
-    choice::Dtype dtype,
-    const Problem& problem,
-    Preference preference,
-    const Facts& facts) {
+    choice::Dtype dtype, const Problem& problem, Preference preference, const Facts& facts) {
   const auto chooser = policy.chooser.load(std::memory_order_acquire);
   if (chooser == nullptr) {
     return choice::choose_lu_factor(dtype, problem, preference, facts);
   }
   const int32_t question = static_cast<int32_t>(dtype) | static_cast<int32_t>(preference) << 4 |
-      (problem.pivot ? 1 : 0) << 8 | (facts.stock ? 1 : 0) << 9 | (facts.capturing ? 1 : 0) << 10 |
-      facts.lanes << 11;
+                           (problem.pivot ? 1 : 0) << 8 | (facts.stock ? 1 : 0) << 9 |
+                           (facts.capturing ? 1 : 0) << 10 | facts.lanes << 11;
   const uint64_t generation = policy.generation.load(std::memory_order_acquire);
   static thread_local std::array<Remembered, kRemembered> memory;
   Remembered& known = memory[place_of(problem, question)];
@@ -95,12 +93,12 @@ Backend choose(
 
 // ---- Stock ----
 
-// torch 2.15's own kernel takes square pivoted batches of 4 to 65535 matrices with n >= 256. On an H200
-// it is ahead of every library route from batch 8 on, and behind streams below that (measured with
-// torch 2.11's libraries, September 2026).
+// torch 2.15's own kernel takes square pivoted batches of 4 to 65535 matrices with n >= 256. On an
+// H200 it is ahead of every library route from batch 8 on, and behind streams below that (measured
+// with torch 2.11's libraries, September 2026).
 bool kernel_is_ahead(const Problem& problem) {
   return problem.pivot && problem.m == problem.n && problem.n >= 256 && problem.batch >= 8 &&
-      problem.batch <= 65535;
+         problem.batch <= 65535;
 }
 
 constexpr const char* kMagmaInCapture =
@@ -117,7 +115,7 @@ void give_up(Plan& plan, const char* reason) {
   }
 }
 
-} // namespace
+}  // namespace
 
 const char* route_name(int route) {
   switch (static_cast<Route>(route)) {
@@ -133,13 +131,10 @@ const char* route_name(int route) {
 }
 
 Route choose_lu_factor_route(
-    choice::Dtype dtype,
-    const Problem& problem,
-    Preference preference,
-    const Facts& facts) {
+    choice::Dtype dtype, const Problem& problem, Preference preference, const Facts& facts) {
   const auto stock = policy.stock.load(std::memory_order_relaxed);
   if (preference == Preference::Magma) {
-    return Route::Stock; // as without us, including its errors
+    return Route::Stock;  // as without us, including its errors
   }
   if (preference == Preference::Default && stock == ATEN_OVERRIDES_GPU_STOCK_KERNEL &&
       kernel_is_ahead(problem)) {
@@ -158,8 +153,7 @@ Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference pref
   const int forced = policy.forced[0].load(std::memory_order_relaxed);
   if (forced >= 0) {
     const auto backend = static_cast<Backend>(forced);
-    const bool feasible =
-        choice::feasible(choice::Op::LuFactor, dtype, problem, backend, facts).ok;
+    const bool feasible = choice::feasible(choice::Op::LuFactor, dtype, problem, backend, facts).ok;
     plan.route = plan.wanted = feasible ? route_of(backend) : Route::LoopedCusolver;
   } else {
     plan.route = plan.wanted = choose_lu_factor_route(dtype, problem, preference, facts);
@@ -178,12 +172,13 @@ Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference pref
     const char* why = nullptr;
     plan.lanes = lanes::available_lanes(problem.batch, &why);
     if (plan.lanes < std::min<int64_t>(facts.lanes, problem.batch)) {
-      give_up(plan, why != nullptr ? why : "fewer auxiliary streams are usable than were asked for");
+      give_up(
+          plan, why != nullptr ? why : "fewer auxiliary streams are usable than were asked for");
       facts.lanes = plan.lanes;
       facts.stock = facts.stock && plan.capturing <= 0;
       plan.route = forced >= 0 && plan.lanes >= 2
-          ? Route::StreamedCusolver
-          : choose_lu_factor_route(dtype, problem, preference, facts);
+                       ? Route::StreamedCusolver
+                       : choose_lu_factor_route(dtype, problem, preference, facts);
       if (plan.route == Route::Stock && is_capturing()) {
         facts.stock = false;
         plan.route = choose_lu_factor_route(dtype, problem, preference, facts);
@@ -193,10 +188,10 @@ Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference pref
   return plan;
 }
 
-// lu_solve has no table of its own yet. What was measured (one H200, torch 2.11, float32; the wheel's
-// own rule is `stock`): with one right-hand side and a batch of 1024, cuBLAS's getrsBatched needs half
-// the time of two triangular solves at n = 256..512 and about the same at smaller batches; with as many
-// right-hand sides as rows it needs up to 13 times as long.
+// lu_solve has no table of its own yet. What was measured (one H200, torch 2.11, float32; the
+// wheel's own rule is `stock`): with one right-hand side and a batch of 1024, cuBLAS's getrsBatched
+// needs half the time of two triangular solves at n = 256..512 and about the same at smaller
+// batches; with as many right-hand sides as rows it needs up to 13 times as long.
 Plan plan_lu_solve(choice::Dtype dtype, const SolveProblem& problem, Preference preference) {
   Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
   const int forced = policy.forced[1].load(std::memory_order_relaxed);
@@ -267,4 +262,4 @@ void force_route(int op, int route) {
   policy.forced[static_cast<size_t>(op)].store(route);
 }
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

@@ -18,12 +18,12 @@ enum class Route : int8_t {
   LoopedCusolver = static_cast<int8_t>(choice::Backend::LoopedCusolver),
   StreamedCusolver = static_cast<int8_t>(choice::Backend::StreamedCusolver),
   Stock = static_cast<int8_t>(choice::Backend::Stock),
-  TriangularCublas = 8, // two triangular solves
+  TriangularCublas = 8,  // two triangular solves
 };
 constexpr int kRoutes = 9;
 constexpr int kOps = 2;
 
-const char* route_name(int route); // null: none of that number
+const char* route_name(int route);  // null: none of that number
 
 constexpr Route route_of(choice::Backend backend) {
   return static_cast<Route>(backend);
@@ -31,24 +31,23 @@ constexpr Route route_of(choice::Backend backend) {
 
 struct Plan {
   Route route;
-  Route wanted; // the first choice
-  const char* reason; // why not the first choice; a static string, null if it is
-  int lanes; // for Route::StreamedCusolver
-  int capturing; // -1: was not asked
+  Route wanted;        // the first choice
+  const char* reason;  // why not the first choice; a static string, null if it is
+  int lanes;           // for Route::StreamedCusolver
+  int capturing;       // -1: was not asked
 };
 
-// The functions below are called on the thread and with the current device and stream of the operation.
+// The functions below are called on the thread and with the current device and stream of the
+// operation.
 
 Plan plan_lu_factor(
-    choice::Dtype dtype,
-    const choice::Problem& problem,
-    choice::Preference preference);
+    choice::Dtype dtype, const choice::Problem& problem, choice::Preference preference);
 
 struct SolveProblem {
   int64_t batch;
   int64_t n;
   int64_t nrhs;
-  bool broadcast; // one factor serves several right-hand sides
+  bool broadcast;  // one factor serves several right-hand sides
 };
 
 Plan plan_lu_solve(choice::Dtype dtype, const SolveProblem& problem, choice::Preference preference);
@@ -68,4 +67,4 @@ void set_strict(bool strict);
 bool strict();
 void force_route(int op, int route);
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

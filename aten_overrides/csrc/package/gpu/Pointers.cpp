@@ -17,4 +17,4 @@ at::Tensor matrix_pointers(const at::Tensor& matrices) {
       matrices.options().dtype(at::kLong));
 }
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

@@ -60,11 +60,11 @@ inline bool choice_dtype(c10::ScalarType type, choice::Dtype& dtype) {
 inline choice::Preference choice_preference(at::LinalgBackend backend) {
   const auto value = static_cast<int8_t>(backend);
   return value >= 0 && value <= static_cast<int8_t>(choice::Preference::Cublas)
-      ? static_cast<choice::Preference>(value)
-      : choice::Preference::Default;
+             ? static_cast<choice::Preference>(value)
+             : choice::Preference::Default;
 }
 
 // An int64 tensor of the addresses of the matrices of a batch whose items follow one another.
 at::Tensor matrix_pointers(const at::Tensor& matrices);
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

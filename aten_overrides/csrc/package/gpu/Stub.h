@@ -8,8 +8,8 @@
 
 namespace aten_overrides::gpu {
 
-// A stub has a setter but no getter. Calling through it as usual would need the macros that tell for
-// which kinds of CPU torch was built.
+// A stub has a setter but no getter. Calling through it as usual would need the macros that tell
+// for which kinds of CPU torch was built.
 static_assert(offsetof(at::native::DispatchStubImpl, cuda_dispatch_ptr) == sizeof(void*));
 
 template <typename Stub>
@@ -23,4 +23,4 @@ typename Stub::FnPtr cuda_function(Stub& stub) {
   return reinterpret_cast<typename Stub::FnPtr>(__atomic_load_n(cuda_slot(stub), __ATOMIC_ACQUIRE));
 }
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu

@@ -2,9 +2,9 @@
 
 // The wheel's own linalg library: the functions of it and of its cuSOLVER that we call.
 //
-// They are looked up in the library that torch itself uses instead of being linked, so that there is
-// one cuSOLVER in the process whatever the layout of the installation, and so that loading our library
-// does not load the wheel's: that has to happen behind the guards of Entries.h.
+// They are looked up in the library that torch itself uses instead of being linked, so that there
+// is one cuSOLVER in the process whatever the layout of the installation, and so that loading our
+// library does not load the wheel's: that has to happen behind the guards of Entries.h.
 
 #include <string>
 
@@ -17,4 +17,4 @@ std::string load_wheel_linalg(const char* path);
 // Whether the library at `path` is in the process already. Waits for constructors under way.
 bool wheel_linalg_loaded(const char* path);
 
-} // namespace aten_overrides::gpu
+}  // namespace aten_overrides::gpu
