@@ -53,10 +53,13 @@ def run(
     states = [
         (f"after {patch.name}", list(patches[: index + 1])) for index, patch in enumerate(patches)
     ]
-    for (label, applied), tree in zip(
-        states or [("the bare base", [])], trees[1:] or trees, strict=True
-    ):
-        _state(report, label, base_, applied, tree, wheel_, build / "check")
+    states = states or [("the bare base", [])]
+    folder = build / "check"
+    with env.lock(folder / ".lock", "checking the series"):
+        for (label, applied), tree in zip(states, trees[1:] or trees, strict=True):
+            # The last state is what gets relinked: its objects serve there too.
+            optimize = "-O2" if label == states[-1][0] else "-O0"
+            _state(report, label, base_, applied, tree, wheel_, folder, optimize)
 
 
 def _state(
@@ -67,10 +70,12 @@ def _state(
     tree: Path,
     wheel_: Wheel,
     build: Path,
+    optimize: str,
 ) -> None:
     on = overlay.build(build / "magma", tree, base_, patches, wheel_, magma=True)
-    units = _units(on, wheel_, magma=True, syntax_only=False)
-    note = f"{len(units)} units, -O2, MAGMA {'on' if wheel_.magma_enabled else 'off'}"
+    flags = relink.flags(wheel_, on.folder, magma=True, optimize=optimize)
+    units = [Unit(source.name, source, flags) for source in on.sources()]
+    note = f"{len(units)} units, {optimize}, MAGMA {'on' if wheel_.magma_enabled else 'off'}"
     _compile(
         report,
         f"{label}: linalg units compile",
@@ -79,10 +84,11 @@ def _state(
         note,
     )
     off = overlay.build(build / "no-magma", tree, base_, patches, wheel_, magma=False)
+    flags = relink.flags(wheel_, off.folder, magma=False)
     guarded = [
-        unit
-        for unit in _units(off, wheel_, magma=False, syntax_only=True)
-        if _names_magma(unit.source)
+        Unit(source.name, source, flags, syntax_only=True)
+        for source in off.sources()
+        if _names_magma(source)
     ]
     names = ", ".join(unit.source.name for unit in guarded)
     _compile(
@@ -95,13 +101,6 @@ def _state(
     for path in _SINGLE:
         _single(report, f"{label}: {Path(path).name}", base_, tree, path, wheel_, build / "singles")
     _rocm(report, label, wheel_, on, build)
-
-
-def _units(
-    include: overlay.Overlay, wheel_: Wheel, *, magma: bool, syntax_only: bool
-) -> list[Unit]:
-    arguments = relink.flags(wheel_, include.folder, magma=magma)
-    return [Unit(source.name, source, arguments, syntax_only) for source in include.sources()]
 
 
 def _names_magma(source: Path) -> bool:

@@ -72,9 +72,17 @@ class Relinked:
     built: bool
 
 
-def flags(wheel_: wheel.Wheel, include: Path, *, magma: bool) -> tuple[str, ...]:
+def flags(
+    wheel_: wheel.Wheel, include: Path, *, magma: bool, optimize: str = "-O2"
+) -> tuple[str, ...]:
     """The arguments with which ATen's linalg units compile against the wheel, `include` first."""
-    result = ["-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"]
+    result = [
+        "-std=gnu++17",
+        optimize,
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fvisibility-inlines-hidden",
+    ]
     result += [f"-ffile-prefix-map={include}/=", "-w"]
     defines = [
         "USE_CUDA",
