@@ -42,6 +42,7 @@ STEEP = 50.0
 # Problems of the grid that were not measured at all, by how well the table can tell.
 WEIGHT_INTERPOLATED = 0.5
 WEIGHT_EXTRAPOLATED = 0.05
+WIDEST_BATCH, WIDEST_SIZE = 2.0, 1.5  # ratios of neighbours in the grid
 LARGE = 1024  # fitted up to this batch, also where fewer were measured
 # Stock has to win by a margin, since its times scatter most from size to size; and so has what was
 # not measured.
@@ -72,24 +73,27 @@ def expected_log_ms(
     return math.log(ms) + margin, firm
 
 
-def refined(batches: set[int]) -> tuple[int, ...]:
-    """The batches to fit at: the measured ones, 1, 2, LARGE, and more between distant ones."""
-    all_batches = sorted({1, 2, LARGE} | batches)
-    for low, high in itertools.pairwise(tuple(all_batches)):
-        doubled = 2 * low
-        while 2 * doubled <= high:
-            all_batches.append(doubled)
-            doubled *= 2
-    return tuple(sorted(all_batches))
+def refined(values: set[int], widest: float) -> tuple[int, ...]:
+    """The values, and geometric means between them until no ratio of neighbours is above widest."""
+    axis = sorted(values)
+    while True:
+        between = {
+            math.isqrt(low * high)
+            for low, high in itertools.pairwise(axis)
+            if high > widest * low and math.isqrt(low * high) > low
+        }
+        if not between:
+            return tuple(axis)
+        axis = sorted({*axis, *between})
 
 
 def square_grid(points: Sequence[Point], costs: Costs, dtype: str, pivot: bool) -> Grid:
     """The completed grid of a dtype; cells that no back end can tell are not in it."""
     problems = [p.problem for p in points if p.problem.m == p.problem.n]
     measured = {(p.batch, p.n) for p in problems if p.pivot == pivot}
-    batches = refined({batch for batch, _ in measured})
+    batches = refined({1, 2, LARGE} | {batch for batch, _ in measured}, WIDEST_BATCH)
+    sizes = refined({n for _, n in measured}, WIDEST_SIZE)
     largest = max(batch for batch, _ in measured)
-    sizes = tuple(sorted({n for _, n in measured}))
     log_ms: dict[str, dict[tuple[int, int], float]] = {}
     weight = dict.fromkeys(itertools.product(batches, sizes), WEIGHT_EXTRAPOLATED)
     for backend in (CUBLAS, LOOPED, STREAMED, STOCK):

@@ -12,10 +12,10 @@
 // Time taken / time of the best back end over these problems, geometric mean and worst, by what a
 // build or call has:
 //               streams, MAGMA    streams           MAGMA             neither
-//   float32     1.0013  1.145     1.0002  1.034     1.0006  1.079     1.0002  1.079
-//   float64     1.0012  1.183     1.0009  1.223     1.0013  1.183     1.0012  1.182
+//   float32     1.0012  1.145     1.0002  1.034     1.0005  1.079     1.0002  1.079
+//   float64     1.0010  1.183     1.0009  1.223     1.0013  1.183     1.0012  1.182
 //   complex64   1.0009  1.114     1.0001  1.021     1.0008  1.117     1.0000  1.000
-//   complex128  1.0002  1.034     1.0001  1.034     1.0007  1.106     1.0003  1.055
+//   complex128  1.0001  1.022     1.0000  1.000     1.0007  1.106     1.0003  1.055
 
 #include <cstdint>
 
@@ -115,8 +115,10 @@ constexpr SquareRow kUnpivotedFloat[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
     {2, {0, kNever, kNever}, {71, kNever, kNever}},
     {6, {160, kNever, kNever}, {95, kNever, kNever}},
-    {12, {376, 278, kNever}, {178, kNever, kNever}},
-    {46, {782, 272, kNever}, {388, 272, kNever}},
+    {12, {318, 280, 466}, {138, kNever, kNever}},
+    {23, {437, 277, kNever}, {226, kNever, kNever}},
+    {46, {563, 275, kNever}, {314, 275, 678}},
+    {91, {921, 271, kNever}, {436, 271, kNever}},
     {363, {kNever, 263, kNever}, {799, 263, kNever}},
 };
 
@@ -124,28 +126,34 @@ constexpr SquareRow kUnpivotedDouble[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
     {2, {0, kNever, kNever}, {0, kNever, kNever}},
     {3, {72, kNever, kNever}, {65, kNever, kNever}},
-    {6, {158, 128, 951}, {97, kNever, kNever}},
-    {12, {390, 88, kNever}, {143, kNever, kNever}},
-    {23, {690, 106, kNever}, {211, 106, 597}},
+    {6, {158, 139, 951}, {97, kNever, kNever}},
+    {12, {390, 94, kNever}, {143, 94, 271}},
+    {23, {690, 119, kNever}, {211, 119, 597}},
     {46, {kNever, 110, kNever}, {399, 110, 951}},
-    {91, {kNever, 99, kNever}, {772, 99, kNever}},
+    {91, {kNever, 104, kNever}, {578, 104, kNever}},
+    {182, {kNever, 96, kNever}, {894, 96, kNever}},
     {725, {kNever, 89, 842}, {kNever, 89, 842}},
 };
 
 constexpr SquareRow kUnpivotedComplexFloat[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
-    {2, {92, kNever, kNever}, {75, kNever, kNever}},
-    {6, {388, 362, kNever}, {143, kNever, kNever}},
-    {23, {697, 261, kNever}, {357, 261, kNever}},
-    {91, {kNever, 240, kNever}, {719, 240, kNever}},
-    {725, {kNever, 220, kNever}, {kNever, 220, kNever}},
+    {2, {0, kNever, kNever}, {78, kNever, kNever}},
+    {3, {147, kNever, kNever}, {70, kNever, kNever}},
+    {6, {314, 247, kNever}, {111, kNever, kNever}},
+    {12, {477, 267, kNever}, {189, kNever, kNever}},
+    {23, {633, 263, kNever}, {308, 263, kNever}},
+    {46, {928, 304, kNever}, {456, 304, kNever}},
+    {182, {kNever, 233, kNever}, {856, 233, kNever}},
+    {725, {kNever, 212, kNever}, {kNever, 212, kNever}},
 };
 
 constexpr SquareRow kUnpivotedComplexDouble[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
     {2, {0, kNever, kNever}, {70, kNever, kNever}},
-    {3, {131, kNever, kNever}, {74, kNever, kNever}},
-    {12, {344, 297, 725}, {162, kNever, kNever}},
+    {3, {96, kNever, kNever}, {0, kNever, kNever}},
+    {6, {181, kNever, kNever}, {88, kNever, kNever}},
+    {12, {298, kNever, kNever}, {131, kNever, kNever}},
+    {23, {396, 294, 999}, {199, kNever, kNever}},
     {46, {530, 286, kNever}, {283, kNever, kNever}},
     {91, {870, 293, kNever}, {409, 293, kNever}},
     {363, {kNever, 309, kNever}, {856, 309, kNever}},
