@@ -5,6 +5,7 @@
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/cuda/linalg/BatchLinearAlgebraLib.h>
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
+#include <ATen/ops/arange.h>
 
 #include <algorithm>
 #include <atomic>
@@ -42,7 +43,7 @@ __attribute__((constructor(101))) void note_wheel() {
   wheel = reinterpret_cast<LuFactor>(*slot());
 }
 
-void lu_factor_forced(
+void run_forced(
     const Tensor& input, const Tensor& pivots, const Tensor& infos, bool compute_pivots) {
   const auto [route, lanes] = forced.load();
   switch (route) {
@@ -71,6 +72,15 @@ void lu_factor_forced(
     }
     default:
       return wheel.load()(input, pivots, infos, compute_pivots);
+  }
+}
+
+void lu_factor_forced(
+    const Tensor& input, const Tensor& pivots, const Tensor& infos, bool compute_pivots) {
+  run_forced(input, pivots, infos, compute_pivots);
+  if (!compute_pivots) {
+    // The back ends leave them unset; lu_factor itself sets the trivial permutation.
+    pivots.copy_(at::arange(1, pivots.size(-1) + 1, pivots.options()));
   }
 }
 
