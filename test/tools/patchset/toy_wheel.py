@@ -34,6 +34,18 @@ using Function = int (*)();
     + "\n".join(f"extern Stub {name}_stub;" for name in STUBS)
     + "\n}\n"
 )
+MODE = """\
+#pragma once
+
+// What a routine is asked to do.
+
+namespace at {
+enum class Mode { A, B };
+inline int count() {
+  return 2;
+}
+}
+"""
 _LIB_HEADER = """\
 #pragma once
 #include <ATen/native/BatchLinearAlgebra.h>
@@ -89,7 +101,7 @@ def base_files() -> dict[str, str]:
     return {
         f"{LINALG}/BatchLinearAlgebraLib.h": _LIB_HEADER,
         f"{LINALG}/BatchLinearAlgebra.cpp": linalg_source(200),
-        "aten/src/ATen/Mode.h": "#pragma once\nnamespace at { enum class Mode { A, B }; }\n",
+        "aten/src/ATen/Mode.h": MODE,
     }
 
 
