@@ -1,0 +1,226 @@
+"""Which back end a problem takes, what each would cost and why: without torch and without a GPU."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aten_overrides import _select, _stock_rule
+from aten_overrides._errors import UserError
+from aten_overrides._names import PREFERENCES, dtype_name, one_of, op_name
+from aten_overrides._select import Candidate, Facts, Problem
+from aten_overrides.tables import table as tables
+from aten_overrides.tables.table import CostTable
+
+DEFAULT_GPU = "nvidia-h200"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the predicted times come from."""
+
+    gpu: str
+    date: str
+    torch: str
+    record: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a rule takes; ``ms`` is None if the table cannot tell.
+
+    ``regret``: ms divided by the time of the table's choice, None if either is unknown.
+    ``reason``: why the back end cannot run here, empty if it can.
+    """
+
+    backend: str
+    ms: float | None
+    regret: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The answer for one problem; times in milliseconds, predicted by the table."""
+
+    op: str
+    dtype: str
+    problem: Problem
+    preference: str
+    facts: Facts
+    source: Source
+    chosen: str
+    measured: bool
+    candidates: tuple[Candidate, ...]
+    thresholds: Decision
+    stock_rule: Decision
+
+    @property
+    def ms(self) -> float | None:
+        """Predicted time of the chosen back end."""
+        return _candidate(self.candidates, self.chosen).ms
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One cell of ``grid``: the back ends before (stock 2.6) and after (ATen's thresholds)."""
+
+    batch: int
+    n: int
+    before: str
+    after: str
+    before_ms: float | None
+    after_ms: float | None
+
+
+def load_table(gpu: str | None = None) -> CostTable:
+    """The table of ``gpu``, a name or .json file, or of ATEN_OVERRIDES_TABLE, or the H200's."""
+    named = gpu or os.environ.get("ATEN_OVERRIDES_TABLE", "").strip() or DEFAULT_GPU
+    return tables.load(tables.find(named))
+
+
+def problem_of(shape: Sequence[int], pivot: bool = True) -> Problem:
+    """The problem of an input of this shape: (..., m, n), the leading sizes being the batch."""
+    sizes = tuple(shape)
+    if len(sizes) < 2:
+        raise UserError(f"a shape needs at least rows and columns (..., m, n), found {sizes}")
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise UserError(f"a shape is made of integers not below 0, found {size!r} in {sizes}")
+    return Problem(math.prod(sizes[:-2]), sizes[-2], sizes[-1], pivot)
+
+
+def facts_of(lanes: int, stock: bool, capturing: bool) -> Facts:
+    """Checked facts. ``lanes``: streams usable at once, 0 or 1 for none."""
+    if not 0 <= lanes <= 1024:
+        raise UserError(f"lanes must be between 0 (no auxiliary streams) and 1024, found {lanes}")
+    return Facts(lanes, stock, capturing)
+
+
+def explain(
+    op: str,
+    shape: Sequence[int],
+    dtype: object,
+    gpu: str | None = None,
+    *,
+    prefer: str = "default",
+    lanes: int = 4,
+    stock: bool = True,
+    capturing: bool = False,
+    pivot: bool = True,
+) -> Explanation:
+    """Explain the choice for ``op`` on an input of ``shape`` and ``dtype``.
+
+    ``gpu`` names a table ("h200") or a .json file. ``prefer`` is the preferred linalg library;
+    ``lanes`` the streams usable at once; ``stock`` whether MAGMA, or the wheel's own function, may
+    be used; ``capturing`` whether the call is captured into a CUDA graph; ``pivot`` False for a
+    factorization without row exchanges. Needs neither torch nor a GPU. UserError says what was
+    asked, what there is and what to do.
+    """
+    question = Question(
+        _lu_factor_only(op),
+        dtype_name(dtype),
+        one_of("preference", prefer, PREFERENCES),
+        facts_of(lanes, stock, capturing),
+    )
+    return Explainer(gpu).explain(question, problem_of(shape, pivot))
+
+
+def grid(
+    op: str,
+    dtype: object,
+    batches: Sequence[int],
+    sizes: Sequence[int],
+    gpu: str | None = None,
+    *,
+    prefer: str = "default",
+    lanes: int = 4,
+    stock: bool = True,
+    capturing: bool = False,
+    pivot: bool = True,
+) -> tuple[GridCell, ...]:
+    """Back ends before and after over square problems, batch by batch; see ``explain``."""
+    question = Question(
+        _lu_factor_only(op),
+        dtype_name(dtype),
+        one_of("preference", prefer, PREFERENCES),
+        facts_of(lanes, stock, capturing),
+    )
+    explainer = Explainer(gpu)
+    cells = []
+    for batch in batches:
+        for n in sizes:
+            found = explainer.explain(question, problem_of((batch, n, n), pivot))
+            before, after = found.stock_rule, found.thresholds
+            cells.append(GridCell(batch, n, before.backend, after.backend, before.ms, after.ms))
+    return tuple(cells)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, apart from the problem: checked names and facts."""
+
+    op: str
+    dtype: str
+    preference: str
+    facts: Facts
+
+
+class Explainer:
+    """A loaded table that answers any number of questions."""
+
+    def __init__(self, gpu: str | None = None) -> None:
+        self.table = load_table(gpu)
+        self._costs = self.table.costs(_select.load())
+
+    def explain(self, question: Question, problem: Problem) -> Explanation:
+        """The choice for one problem."""
+        if question.op not in self.table.ops():
+            raise UserError(
+                f"the table {self.table.path} has no measurements of {question.op}; it has "
+                f"{', '.join(self.table.ops())}. Name another table with gpu"
+            )
+        choice = self._costs.choose(question.dtype, problem, question.preference, question.facts)
+        best = _candidate(choice.candidates, choice.by_table).ms
+        before = _stock_rule.lu_factor(problem, question.preference, question.facts)
+        return Explanation(
+            op=question.op,
+            dtype=question.dtype,
+            problem=problem,
+            preference=question.preference,
+            facts=question.facts,
+            source=_source(self.table),
+            chosen=choice.by_table,
+            measured=choice.measured,
+            candidates=choice.candidates,
+            thresholds=_decision(_candidate(choice.candidates, choice.by_thresholds), best),
+            stock_rule=_decision(_candidate(choice.candidates, before), best),
+        )
+
+
+def _lu_factor_only(op: str) -> str:
+    name = op_name(op)
+    if name != "lu_factor":
+        raise UserError(
+            f"there is no measured choice for {name} yet, only for lu_factor (and what is made of "
+            "it: solve, inv, det)"
+        )
+    return name
+
+
+def _source(table: CostTable) -> Source:
+    meta = table.meta
+    return Source(table.gpu.name, meta["date"], meta["torch"], meta["record"], str(table.path))
+
+
+def _candidate(candidates: Sequence[Candidate], backend: str) -> Candidate:
+    return next(candidate for candidate in candidates if candidate.backend == backend)
+
+
+def _decision(candidate: Candidate, best: float | None) -> Decision:
+    regret = None if candidate.ms is None or best is None else candidate.ms / best
+    reason = "" if candidate.allowed else candidate.reason
+    return Decision(candidate.backend, candidate.ms, regret, reason)
