@@ -38,6 +38,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     monkeypatch.setattr(
         testrun, "checks", lambda: iter([(name, commands[name]) for name in ("first", "second")])
     )
+    monkeypatch.setattr(testrun, "check_types_of_tests", lambda run: True)
     monkeypatch.setattr(testrun, "pytest_command", lambda *_: commands["pytest"])
     monkeypatch.setattr("sys.argv", ["tools/test"])
     return commands

@@ -78,12 +78,12 @@ class Run:
         """Runs one command as a step; it has failed if it exits with anything but 0."""
         return self.step(name, lambda: self.call(command) == 0)
 
-    def call(self, command: Sequence[str]) -> int:
+    def call(self, command: Sequence[str], **variables: str) -> int:
         """The exit code of a command that runs in the checkout without standard input."""
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env=self.environment,
+            env={**self.environment, **variables},
             stdin=subprocess.DEVNULL,
             check=False,
         )
@@ -113,13 +113,23 @@ def checks() -> Iterator[tuple[str, list[str]]]:
     )
     yield "ruff check", [ruff, "check", *PYTHON_CODE]
     yield "ruff format", [ruff, "format", "--check", *PYTHON_CODE]
-    yield "mypy", [python, "-m", "mypy", *PYTHON_CODE]
+    yield "mypy", [python, "-m", "mypy", "aten_overrides", "tools"]
     yield "clang-format", [clang_format, "--dry-run", "-Werror", *map(str, cpp_files())]
     yield "shellcheck", [shellcheck, "-x", *map(str, shell_files())]
     table = "aten_overrides/tables/nvidia-h200.json"
     thresholds = [python, "-m", "aten_overrides.tables.thresholds", "--table", table, "--check"]
     yield "generated thresholds", thresholds
     yield "generated README tables", [python, "-m", "aotools.readme", "--check"]
+
+
+def check_types_of_tests(run: Run, root: Path = ROOT) -> bool:
+    """mypy, once for each folder of tests: a test imports helpers from its own folder by name."""
+    good = True
+    for folder in sorted({path.parent for path in (root / "test").rglob("*.py")}):
+        files = sorted(map(str, folder.glob("*.py")))
+        command = [str(venv_python()), "-m", "mypy", "--no-error-summary", *files]
+        good = run.call(command, MYPYPATH=str(folder)) == 0 and good
+    return good
 
 
 def pytest_command(fast: bool, keyword: str | None, rest: Sequence[str]) -> list[str]:
@@ -157,6 +167,7 @@ def main() -> int:
     set_up(run, fast=options.fast)
     for name, command in checks():
         run.command(name, command)
+    run.step("mypy of the tests", lambda: check_types_of_tests(run))
     if run.failed:
         print(f"== failed so far: {', '.join(run.failed)}", flush=True)
     print("== pytest", flush=True)
