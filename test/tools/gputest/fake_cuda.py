@@ -1,6 +1,7 @@
 """A stand-in for torch with a GPU, on the CPU: enough for the parts' scripts to run to their end.
 
-Times are the host's, streams do nothing, a graph replays the one lu_factor_ex call that was made while capturing.
+Times are the host's, streams do nothing, a graph replays the one lu_factor_ex call that was made
+while capturing.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ class Torch:
 
 
 class Patched:
-    """A library with routes whose every route is the CPU's LU; lanes are counted as the real ones are."""
+    """A library with routes whose every route is the CPU's LU; lanes are counted as the real ones
+    are.
+    """
 
     has_routes = True
 

@@ -1,4 +1,6 @@
-"""The parts' scripts run to their end on a stand-in for the GPU, and write rows that a record takes."""
+"""The parts' scripts run to their end on a stand-in for the GPU, and write rows that a record
+takes.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from aotools.gputest import part_allocs, part_cliff, part_lanes, part_routes, part_unchanged  # noqa: E402
+from fake_cuda import Patched, Torch  # noqa: E402
+
+from aotools.gputest import (  # noqa: E402
+    part_allocs,
+    part_cliff,
+    part_lanes,
+    part_routes,
+    part_unchanged,
+)
 from aotools.gputest.record import check_row  # noqa: E402
 from aotools.gputest.session import Rows, Session  # noqa: E402
 from aotools.patchset.relink import ENTRIES  # noqa: E402
-from fake_cuda import Patched, Torch  # noqa: E402
 
 CHANGED = ["lu_factor", "lu_solve"]
 pytestmark = pytest.mark.wheel
@@ -216,7 +225,8 @@ def _routes(lu_factor_ex: Any = None) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("few_routes")
 def test_routes_pass_for_an_lu_that_is_right() -> None:
-    # LAPACK on the CPU refuses pivot=False, so the stand-in leaves pivoting to a matrix that needs none.
+    # LAPACK on the CPU refuses pivot=False, so the stand-in leaves pivoting to a matrix that needs
+    # none.
     rows = _routes(lambda a, pivot=True: torch.linalg.lu_factor_ex(a))
     assert failures(rows) == []
     kinds = {row["name"] for row in rows}

@@ -1,4 +1,4 @@
-"""The name "cublas" on a stock torch: added, used, taken out, and refused where it could do harm."""
+"""The name "cublas" on a stock torch: added, used, taken out, refused where it could harm."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ NO_GPU = 9  # exit code
 
 
 def main() -> int:
-    """Runs the job described in the file argv[1], appends its rows to argv[2]; the last row is {"end": ...}."""
+    """Runs the job described in the file argv[1], appends its rows to argv[2]; the last row is
+    {"end": ...}.
+    """
     started = time.monotonic()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     module, _, function = job["function"].partition(":")

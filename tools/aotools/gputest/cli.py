@@ -1,6 +1,7 @@
 """The command `tools/gpu-test`: one subcommand a suite.
 
-Other suites add a line to SUITES: a module of this package with `add(parser)` and `run(arguments) -> exit code`.
+Other suites add a line to SUITES: a module of this package with `add(parser)` and `run(arguments)
+-> exit code`.
 """
 
 from __future__ import annotations

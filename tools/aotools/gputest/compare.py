@@ -37,7 +37,9 @@ class Outcomes:
         return sorted(set(self.collected) - self.results.keys())
 
     def crashed(self, message: str) -> str:
-        """Notes that the process ended in the running test, and returns its id ("" if there was none)."""
+        """Notes that the process ended in the running test, and returns its id ("" if there was
+        none).
+        """
         name, self.running = self.running, ""
         if name:
             self.results[name] = {"outcome": "crashed", "seconds": 0.0, "message": message[:240]}
@@ -66,7 +68,9 @@ def read(lines: Iterable[str], into: Outcomes) -> Outcomes:
 
 
 def test_functions(path: Path) -> dict[str, str]:
-    """The test functions in a test file, each with its code in a form that ignores layout and comments."""
+    """The test functions in a test file, each with its code in a form that ignores layout and
+    comments.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {
         f"{cls.name}::{node.name}": ast.dump(node)
@@ -97,7 +101,9 @@ def compare_files(plain: Path, patched: Path) -> FileDifference:
 
 
 def is_added(name: str, added: Iterable[str]) -> bool:
-    """Whether an instantiated test (TestLinalgCUDA::test_x_cuda_float32) stems from an added function."""
+    """Whether an instantiated test (TestLinalgCUDA::test_x_cuda_float32) stems from an added
+    function.
+    """
     cls, _, function = name.partition("::")
     for each in added:
         base, _, wanted = each.partition("::")

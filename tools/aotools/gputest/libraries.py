@@ -1,8 +1,8 @@
 """The folder of relinked libraries that a GPU run carries along.
 
-<libs>/<name>/libtorch_cuda_linalg_patched.so     one of NAMES
-<libs>/<name>/*.json                              build facts, written beside it by tools/patchset relink
-<libs>/manifest.json                              where it all came from, written by tools/gpu-test pack
+<libs>/<name>/libtorch_cuda_linalg_patched.so   one of NAMES
+<libs>/<name>/*.json                            build facts, by tools/patchset relink
+<libs>/manifest.json                            where it all came from, by tools/gpu-test pack
 <libs>/upstream/{test_linalg.py,test_linalg_patched.py}
 """
 
@@ -37,7 +37,9 @@ def sha256(path: Path) -> str:
 
 
 def find(folder: Path) -> dict[str, Library]:
-    """The libraries in `folder` by name; UserError for a folder in which one is ambiguous or unreadable."""
+    """The libraries in `folder` by name; UserError for a folder in which one is ambiguous or
+    unreadable.
+    """
     found = {}
     for name in NAMES:
         files = sorted((folder / name).glob("*.so"))
@@ -62,8 +64,8 @@ def require(folder: Path, found: dict[str, Library], names: set[str]) -> None:
     missing = sorted(names - found.keys())
     if missing:
         raise UserError(
-            f"{folder} lacks {', '.join(missing)}. On a machine with a compiler and the torch wheel run "
-            "`tools/gpu-test pack`, and carry the folder here (--libs names it)"
+            f"{folder} lacks {', '.join(missing)}. On a machine with a compiler and the wheel "
+            "run `tools/gpu-test pack`, and carry the folder here (--libs names it)"
         )
 
 

@@ -16,7 +16,7 @@ Call = tuple[str, tuple[int, int, int], Callable[[], Any]]  # op, (batch, m, n),
 
 
 def other_calls(torch: Any) -> Iterator[Call]:
-    """The other operations whose workspaces the series moves out of the loop, at two batches each."""
+    """The other operations whose workspaces leave the loop, at two batches each."""
     for batch in (SMALL, LARGE):
         a = torch.randn(batch, *TALL, device="cuda")
         h = torch.randn(batch, 40, 40, device="cuda")
@@ -94,7 +94,9 @@ def count(session: Session) -> None:
 
 
 def uncached(session: Session) -> None:
-    """The same calls of lu_factor_ex in milliseconds of the host's clock, every allocation a cudaMalloc."""
+    """The same calls of lu_factor_ex in milliseconds of the host's clock, every allocation a
+    cudaMalloc.
+    """
     assert session.patched.loaded
     session.prefer("cusolver")
     for backend, lanes, (op, shape, fn) in _lu_calls(session):

@@ -1,7 +1,8 @@
-"""solve_ex around n = 512, where PyTorch up to 2.12 changed from one batched call to one call per matrix.
+"""solve_ex around n = 512, where PyTorch up to 2.12 changed from one batched call to one call per
+matrix.
 
-Beside it, at the same points and in the same process, lu_factor_ex by the library's own choice and by every route:
-the regret of the choice is against these.
+Beside it, at the same points and in the same process, lu_factor_ex by the library's own choice and
+by every route: the regret of the choice is against these.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ def graphs(session: Session) -> None:
                 }
                 with session.check("lanes: graph replay equals the eager call", **at) as check:
                     session.prefer(preference)
-                    # Under capture the default choice may take another route than outside: no MAGMA.
+                    # Under capture the default choice may take another route than outside: no
+                    # MAGMA.
                     strict = backend != "choice" or preference != "default"
                     with lib.forced(backend, lanes):
                         _replay(session, batch, n, check, strict)
@@ -194,7 +195,9 @@ def limits(session: Session) -> None:
 
 
 def off(session: Session) -> None:
-    """With TORCH_LINALG_STREAMS=1 in the environment nothing is created, and results are the loop's."""
+    """With TORCH_LINALG_STREAMS=1 in the environment nothing is created, and results are the
+    loop's.
+    """
     torch, lib = session.torch, session.patched
     session.prefer("cusolver")
     for batch, n in OFF_SHAPES:
@@ -276,7 +279,9 @@ def threads(session: Session) -> None:
 def _capture_beside(
     session: Session, mode: str, inputs: Any, wants: Any, differing: list[int]
 ) -> bool:
-    """Thread 1 captures; thread 2 makes its first streamed calls, which create lanes, in the middle of it."""
+    """Thread 1 captures; thread 2 makes its first streamed calls, which create lanes, in the middle
+    of it.
+    """
     torch, lib = session.torch, session.patched
     lib.release()
     lib.limits(4, 4096)
@@ -294,7 +299,8 @@ def _capture_beside(
                 torch.linalg.lu_factor_ex(a)  # creates this thread's lanes
                 side.synchronize()
                 assert ready.wait(20)
-                # Not torch.cuda.graph(): that empties the cache, and the other thread would have to allocate.
+                # Not torch.cuda.graph(): that empties the cache, and the other thread would have to
+                # allocate.
                 graph = torch.cuda.CUDAGraph()
                 graph.capture_begin(capture_error_mode=mode)
                 try:
@@ -316,7 +322,8 @@ def _capture_beside(
         mine = torch.cuda.Stream()
         try:
             with torch.cuda.stream(mine):
-                # This thread's cuBLAS and cuSOLVER handles and memory, but no lanes: one matrix is no loop.
+                # This thread's cuBLAS and cuSOLVER handles and memory, but no lanes: one matrix is
+                # no loop.
                 room = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
                 torch.linalg.inv_ex(inputs[1][:1])
                 torch.linalg.eigh(inputs[1][0, :64, :64])

@@ -1,4 +1,6 @@
-"""Whether every route of lu_factor is right: residuals, pivots, info, bad matrices, sizes at the limits."""
+"""Whether every route of lu_factor is right: residuals, pivots, info, bad matrices, sizes at the
+limits.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ Kind = Callable[[Session, Route, str, Findings], Iterator[None]]
 
 
 def _row(session: Session, name: str, route: Route, dtype: str, kind: Kind) -> None:
-    """One check: `kind` yields before each of its cases; one that raises is noted and ends the check."""
+    """One check: `kind` yields before each of its cases; one that raises is noted and ends the
+    check.
+    """
     with session.check(name, dtype=dtype, **route.params) as check:
         found = Findings()
         try:
@@ -121,7 +125,7 @@ def _dominant(session: Session, dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def residuals(torch: Any, a: Any, lu: Any, pivots: Any) -> Any:
-    """||PLU - A|| / (||A|| max(m, n) eps of A's type) of each matrix, computed in double precision."""
+    """||PLU - A|| / (||A|| max(m, n) eps of A's type) of each matrix, in double precision."""
     double = torch.complex128 if a.is_complex() else torch.float64
     p, lower, upper = torch.lu_unpack(lu.to(double), pivots)
     error = torch.linalg.matrix_norm(p @ lower @ upper - a.to(double))
@@ -232,7 +236,9 @@ def _large(session: Session, route: Route, dtype: str, found: Findings) -> Itera
         double = session.torch.complex128 if a.is_complex() else session.torch.float64
         residual = (a.to(double) @ x.to(double) - b.to(double)).norm(dim=(-2, -1))
         scale = a.to(double).norm(dim=(-2, -1)) * x.to(double).norm(dim=(-2, -1))
-        error = (residual / scale).max()  # backward error: X may be large where A is ill conditioned
+        error = (
+            residual / scale
+        ).max()  # backward error: X may be large where A is ill conditioned
         if not float(error) < 30 * 3 * session.torch.finfo(a.dtype).eps or int(info.abs().max()):
             found.wrong.append(f"batch {batch}: solve_ex is off by {float(error):.3g}")
 

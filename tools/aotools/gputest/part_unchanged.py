@@ -1,4 +1,6 @@
-"""Operations that the series must not touch: the wheel's own code, and the same bits, whatever is loaded."""
+"""Operations that the series must not touch: the wheel's own code, and the same bits, whatever is
+loaded.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def cases(torch: Any, dtype: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     hermitian = a + a.mH
     definite = a @ a.mH + 40 * torch.eye(SHAPE[1], dtype=kind, device="cuda")
     lower = torch.zeros_like(a).copy_(torch.linalg.cholesky(definite.cpu()))
-    # The factors come from here, once: they are inputs, and the pivots' form depends on the library.
+    # The factors come from here, once: they are inputs, and the pivots' form depends on the
+    # library.
     ld, pivots, _ = torch.linalg.ldl_factor_ex(hermitian.cpu(), hermitian=True)
     ld = torch.zeros_like(a).copy_(ld)
     pivots = torch.zeros(pivots.shape, dtype=pivots.dtype, device="cuda").copy_(pivots)
@@ -55,7 +58,9 @@ def same(torch: Any, one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
 
 
 def run(session: Session) -> None:
-    """Results before loading (if `late`), after it, and after restore(), with the files that entries lie in."""
+    """Results before loading (if `late`), after it, and after restore(), with the files that
+    entries lie in.
+    """
     torch = session.torch
     calls = {(op, dtype): call for dtype in DTYPES for op, call in cases(torch, dtype)}
     before: dict[tuple[str, str], tuple[Any, ...] | None] = {}

@@ -1,7 +1,10 @@
-"""The record of a GPU run: one JSON file of meta data, timed points, checks and the jobs that made them.
+"""The record of a GPU run: one JSON file of meta data, timed points, checks and the jobs that made
+them.
 
-A job is the unit of work and of resuming: its rows carry its name, and running it again replaces exactly them.
-The file is written whole (temporary name, then rename) after every job, so an interrupted run loses one job at most.
+A job is the unit of work and of resuming: its rows carry its name, and running it again replaces
+exactly them.
+The file is written whole (temporary name, then rename) after every job, so an interrupted run loses
+one job at most.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ def record_name(topic: str, gpu: str, torch_version: str) -> str:
 
 
 def check_row(row: Mapping[str, Any]) -> Row:
-    """A point or check as it goes into the record; ValueError when something of it is missing or unknown."""
+    """A point or check as it goes into the record; ValueError when something of it is missing or
+    unknown.
+    """
     keys = _CHECK_KEYS if "result" in row else _POINT_KEYS
     if missing := sorted(keys - row.keys()):
         raise ValueError(f"a row lacks {', '.join(missing)}: {dict(row)}")
@@ -69,8 +74,9 @@ class Record:
     def open(cls, path: Path, meta: Row, resume: Path | None = None) -> tuple[Record, str]:
         """The record to go on with, and a sentence on what was found ("" for a new one).
 
-        Looks at `path`, then at `resume`. Rows of another GPU, driver, torch or library are not mixed with new
-        ones: such a file at `path` is kept under another name, such a `resume` is refused.
+        Looks at `path`, then at `resume`. Rows of another GPU, driver, torch or library are not
+        mixed with new ones: such a file at `path` is kept under another name, such a `resume` is
+        refused.
         """
         if path.exists():
             old = cls.load(path)
@@ -85,14 +91,16 @@ class Record:
             old = cls.load(resume)
             if differing := old.differences(meta):
                 raise UserError(
-                    f"--resume {resume}: that record is of another {differing}; its rows cannot stand beside new "
-                    "ones. Leave --resume out to start a new record"
+                    f"--resume {resume}: that record is of another {differing}; its rows cannot "
+                    "stand beside new ones. Leave --resume out to start a new record"
                 )
             return cls(path, meta, old.points, old.checks, old.jobs), f"going on from {resume}"
         return cls(path, meta), ""
 
     def differences(self, meta: Mapping[str, Any]) -> str:
-        """Which of the identity keys differ from those in `meta`: "driver, torch"; "" when none does."""
+        """Which of the identity keys differ from those in `meta`: "driver, torch"; "" when none
+        does.
+        """
         return ", ".join(key for key in IDENTITY if self.meta.get(key) != meta.get(key))
 
     def finished(self, job: str, key: str) -> bool:

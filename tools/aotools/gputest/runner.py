@@ -1,4 +1,6 @@
-"""Runs jobs one after the other, each in a child process of its own, and files their rows in the record."""
+"""Runs jobs one after the other, each in a child process of its own, and files their rows in the
+record.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from aotools.env import UserError
 from aotools.gputest.child import NO_GPU
@@ -22,6 +24,8 @@ from aotools.gputest.plan import STOCK, Job
 from aotools.gputest.record import Record, Row
 
 START_S = 15.0  # the least time left in which a job is worth starting
+TOGETHER = 4  # jobs that only check, at once
+CHILD = "aotools.gputest.child"
 
 # What a user's shell may hold and what would change what is measured.
 _CLEARED = (
@@ -36,10 +40,14 @@ _CLEARED = (
     "CUDA_LAUNCH_BLOCKING",
 )
 
+_running: set[subprocess.Popen[bytes]] = set()
+
 
 @dataclass
 class Outcome:
-    """What became of a child: "done", "timed out", "crashed" or "no gpu"; its rows; the end of its output."""
+    """What became of a child: "done", "timed out", "crashed" or "no gpu"; its rows; the end of its
+    output.
+    """
 
     state: str
     rows: list[Row]
@@ -48,7 +56,9 @@ class Outcome:
 
 
 def child_environment(base: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child: the user's without what would change the measurement, and the job's own."""
+    """The environment of a child: the user's without what would change the measurement, and the
+    job's own.
+    """
     env = {key: value for key, value in base.items() if key not in _CLEARED}
     return env | {"PYTHONUNBUFFERED": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"} | dict(extra)
 
@@ -83,7 +93,7 @@ def run_child(job: Job, paths: Mapping[str, Path], timeout: float, log: Path) ->
             "timeout": timeout,
         }
         file.write_text(json.dumps(description), encoding="utf-8")
-        command = [sys.executable, "-m", "aotools.gputest.child", str(file), str(out)]
+        command = [sys.executable, "-m", CHILD, str(file), str(out)]
         with output.open("wb") as sink:
             child = subprocess.Popen(
                 command,
@@ -93,11 +103,13 @@ def run_child(job: Job, paths: Mapping[str, Path], timeout: float, log: Path) ->
                 env=child_environment(os.environ, job.environment),
                 start_new_session=True,  # so that a time-out ends its children too
             )
+            _running.add(child)
             try:
                 code: int | None = child.wait(timeout)
             except subprocess.TimeoutExpired:
                 code = None
             finally:
+                _running.discard(child)
                 if child.poll() is None:
                     _end_group(child)
         rows, ended = read_rows(out)
@@ -133,10 +145,10 @@ def probe(log: Path) -> Row:
         if "meta" in row:
             meta: Row = row["meta"]
             return meta
+    said = done.reason.splitlines()[-1] if done.reason else done.state
     raise UserError(
-        "gpu-test needs an NVIDIA GPU and a torch with CUDA that sees it: "
-        f"{done.reason.splitlines()[-1] if done.reason else done.state} (interpreter {sys.executable}; another one: "
-        "PYTHON=/path/to/python). What would run is shown by --dry-run"
+        f"gpu-test needs an NVIDIA GPU and a torch with CUDA that sees it: {said} (interpreter "
+        f"{sys.executable}; another one: PYTHON=/path/to/python). --dry-run shows what would run"
     )
 
 
@@ -149,41 +161,71 @@ def run_jobs(
     log: Path,
     again: bool = False,
 ) -> bool:
-    """Runs what the record does not have yet, as long as the `budget` (seconds) lasts. True when all is done."""
+    """Runs what the record does not have yet, as long as the `budget` (seconds) lasts.
+
+    A job that times something has the machine for itself; neighbours that only check run together.
+    True when all is done.
+    """
     started = time.monotonic()
     complete = True
-    for job in jobs:
-        paths = {
-            name: libraries[name].path for name in (job.library, *job.also) if name in libraries
-        }
-        key = job.key(fingerprint(libraries))
-        if not again and record.finished(job.title, key):
-            print(f"-- {job.title}: in the record already", flush=True)
-            continue
+    for group in groups(jobs):
+        wanted = []
+        for job in group:
+            if again or not record.finished(job.title, job.key(fingerprint(libraries))):
+                wanted.append(job)
+            else:
+                print(f"-- {job.title}: in the record already", flush=True)
         left = budget - (time.monotonic() - started)
-        if left < START_S:
-            print(
-                f"-- {job.title}: not run, {max(0, left):.0f} s are left of the budget", flush=True
-            )
+        if wanted and left < START_S:
+            names = ", ".join(job.title for job in wanted)
+            print(f"-- not run, {max(0, left):.0f} s are left of the budget: {names}", flush=True)
             complete = False
             continue
-        timeout = min(job.timeout, left)
-        done = run_child(job, paths, timeout, log)
-        state = f"{done.state}, {len(done.rows)} rows, {done.seconds:.1f} s"
-        print(
-            f"-- {job.title}: {state}{': ' if done.reason else ''}{done.reason[-300:]}", flush=True
-        )
-        if done.state != "done" and record.finished(job.title, key):
-            print(f"   the rows of {job.title} from before are kept", flush=True)
-            complete = False
-            continue
-        entry: Row = {"state": done.state, "key": key, "seconds": round(done.seconds, 1)}
-        entry["date"] = time.strftime("%Y-%m-%d", time.gmtime())
-        if done.reason:
-            entry["reason"] = done.reason
-        complete = complete and done.state == "done"
-        record.put(job.title, [row for row in done.rows if "op" in row or "result" in row], entry)
+
+        def child(job: Job, left: float = left) -> Outcome:
+            names = (job.library, *job.also)
+            paths = {name: libraries[name].path for name in names if name in libraries}
+            return run_child(job, paths, min(job.timeout, left), log)
+
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            running = {pool.submit(child, job): job for job in wanted}
+            try:
+                for future in as_completed(running):
+                    job = running[future]
+                    done = future.result()
+                    _file(record, job, job.key(fingerprint(libraries)), done)
+                    complete = complete and done.state == "done"
+            except BaseException:  # Ctrl-C: the pool would wait for the children
+                pool.shutdown(wait=False, cancel_futures=True)
+                for started_child in list(_running):
+                    _end_group(started_child)
+                raise
     return complete
+
+
+def groups(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Splits the jobs, in order: timed ones alone, those that only check with neighbours."""
+    made: list[list[Job]] = []
+    for job in jobs:
+        if made and not job.timed and not made[-1][-1].timed:
+            made[-1].append(job)
+        else:
+            made.append([job])
+    return made
+
+
+def _file(record: Record, job: Job, key: str, done: Outcome) -> None:
+    """Tells what became of a job and files its rows, unless better ones are there."""
+    state = f"{done.state}, {len(done.rows)} rows, {done.seconds:.1f} s"
+    print(f"-- {job.title}: {state}{': ' if done.reason else ''}{done.reason[-300:]}", flush=True)
+    if done.state != "done" and record.finished(job.title, key):
+        print(f"   the rows of {job.title} from before are kept", flush=True)
+        return
+    entry: Row = {"state": done.state, "key": key, "seconds": round(done.seconds, 1)}
+    entry["date"] = time.strftime("%Y-%m-%d", time.gmtime())
+    if done.reason:
+        entry["reason"] = done.reason
+    record.put(job.title, [row for row in done.rows if "op" in row or "result" in row], entry)
 
 
 def fingerprint(libraries: Mapping[str, Library]) -> dict[str, str]:

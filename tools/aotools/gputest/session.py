@@ -34,7 +34,9 @@ class Rows:
 
 @dataclass
 class Check:
-    """A check being made: the block sets `ok`, `value` and `reason`; `vendor` makes a failure a vendor's."""
+    """A check being made: the block sets `ok`, `value` and `reason`; `vendor` makes a failure a
+    vendor's.
+    """
 
     ok: bool | None = None
     value: Any = None
@@ -107,8 +109,8 @@ def repeats_for(ms: float) -> int:
 def measure(once: Callable[[], float], best: float | None = None) -> Timing:
     """Times a call. `once` runs it and returns milliseconds; `best` is a rival's time, if known.
 
-    The first sample is a warm-up, unless it is over 3 s or shows that the call takes more than twice as long as
-    `best`, lazy loading allowed for: then it stands alone.
+    The first sample is a warm-up, unless it is over 3 s or shows that the call takes more than
+    twice as long as `best`, lazy loading allowed for: then it stands alone.
     """
     first = once()
     if first > FIRST_CALL_LIMIT_MS:
@@ -157,7 +159,9 @@ class Session:
         self.torch._C._set_linalg_preferred_backend(backend(values[name]))
 
     def clock(self, fn: Callable[[], Any]) -> Callable[[], float]:
-        """A function that runs `fn` once and returns what it took on the current stream, in milliseconds."""
+        """A function that runs `fn` once and returns what it took on the current stream, in
+        milliseconds.
+        """
         cuda = self.torch.cuda
         start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
 

@@ -1,4 +1,6 @@
-"""`tools/gpu-test pack`: one folder with all that `tools/gpu-test patchset` needs and git does not hold."""
+"""`tools/gpu-test pack`: one folder with all that `tools/gpu-test patchset` needs and git does not
+hold.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if not (out / "upstream/test_linalg.py").is_file():
         print(
-            "without upstream's test_linalg.py: name it with --plain-tests and --patched-tests for part upstream"
+            "upstream's test_linalg.py is not in it, so part upstream cannot run; "
+            "--plain-tests and --patched-tests name it"
         )
     return 0
 

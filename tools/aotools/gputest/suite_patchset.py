@@ -49,18 +49,25 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def plan_text(jobs: list[plan.Job]) -> str:
     """The plan as a table: job, library, estimated seconds, time-out."""
-    lines = [f"{'job':28} {'library':18} {'about':>6} {'limit':>6}"]
-    for job in jobs:
-        lines.append(f"{job.title:28} {job.library:18} {job.seconds:4.0f} s {job.timeout:4.0f} s")
-    total = sum(job.seconds for job in jobs)
-    lines.append(
-        f"{len(jobs)} jobs, about {total / 60:.1f} minutes on an H200, one after the other"
-    )
+    lines = [f"{'job':33} {'library':18} {'about':>6} {'limit':>6}"]
+    total = 0.0
+    for group in runner.groups(jobs):
+        total += max(
+            max(job.seconds for job in group), sum(job.seconds for job in group) / runner.TOGETHER
+        )
+        for job in group:
+            beside = "" if job.timed else "  with others at once"
+            lines.append(
+                f"{job.title:33} {job.library:18} {job.seconds:4.0f} s {job.timeout:4.0f} s{beside}"
+            )
+    lines.append(f"{len(jobs)} jobs, about {total / 60:.1f} minutes on an H200")
     return "\n".join(lines)
 
 
 def commit_of_checkout(stated: str | None, noted: Row) -> str | None:
-    """The commit to write down: the checkout's, else what was stated or packed; "-dirty" for changed code."""
+    """The commit to write down: the checkout's, else what was stated or packed; "-dirty" for
+    changed code.
+    """
     if stated:
         return stated
     git = ["git", "-C", str(ROOT)]
@@ -77,7 +84,9 @@ def commit_of_checkout(stated: str | None, noted: Row) -> str | None:
 
 
 def upstream_tests(arguments: argparse.Namespace) -> Path:
-    """The folder or file of upstream's tests: --tests, else what was packed, else the applied tree's."""
+    """The folder or file of upstream's tests: --tests, else what was packed, else the applied
+    tree's.
+    """
     if arguments.tests:
         return Path(arguments.tests)
     packed = Path(arguments.libs) / "upstream"

@@ -1,4 +1,6 @@
-"""What the rows of a record say together: goals that span jobs, and the table printed at the end of a run."""
+"""What the rows of a record say together: goals that span jobs, and the table printed at the end of
+a run.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def allowed(row: Row, library: str, preference: str, lanes: int) -> bool:
 def best_route(
     points: list[Row], library: str, preference: str, at: tuple[str, int, int], lanes: int
 ) -> tuple[str, float] | None:
-    """The fastest allowed route at (dtype, batch, n) with its milliseconds; None when none was timed."""
+    """The fastest allowed route at (dtype, batch, n) with its milliseconds; None when none was
+    timed.
+    """
     found = [
         (row["backend"], row["ms"])
         for row in points
@@ -67,7 +71,9 @@ def best_route(
 
 
 def cliff_checks(record: Record) -> list[Row]:
-    """For each judged library, preference and dtype: the worst 512/511, beside what the routes allow."""
+    """For each judged library, preference and dtype: the worst 512/511, beside what the routes
+    allow.
+    """
     solve = solve_points(record)
     factor = _factor_points(record)
     rows = []
@@ -118,7 +124,8 @@ def regret_checks(record: Record) -> list[Row]:
             eight.append(row["ms"] / most[1])
             if regrets[-1] > REGRET_GOAL:
                 over.append(
-                    f"batch {row['batch']}, n {row['n']}: {regrets[-1]:.2f} against {best[0]} {best[1]:.2f} ms"
+                    f"batch {row['batch']}, n {row['n']}: {regrets[-1]:.2f} "
+                    f"against {best[0]} {best[1]:.2f} ms"
                 )
         if regrets:
             value = {"mean": round(geometric_mean(regrets), 3), "worst": round(max(regrets), 3)}
@@ -137,7 +144,9 @@ def regret_checks(record: Record) -> list[Row]:
 
 
 def allocation_checks(record: Record) -> list[Row]:
-    """Whether the allocator calls of a patched library depend on the batch (batch 1 is another path)."""
+    """Whether the allocator calls of a patched library depend on the batch (batch 1 is another
+    path).
+    """
     rows = []
     counted = [row for row in record.points if "allocations" in row]
     for library, op, backend in unique(
@@ -150,7 +159,8 @@ def allocation_checks(record: Record) -> list[Row]:
         }
         many = {batch: number for batch, number in numbers.items() if batch > 1}
         if library in JUDGED and len(many) > 1:
-            # The choice takes different routes at different batches; a loop must not count matrices.
+            # The choice takes different routes at different batches; a loop must not count
+            # matrices.
             ok = len(set(many.values())) == 1 or (backend == "choice" and max(many.values()) <= 12)
             params = {"library": library, "op": op, "backend": backend}
             name = "allocations: independent of the batch"
@@ -173,7 +183,7 @@ def _row(name: str, params: Row, ok: bool, value: Any, reason: str) -> Row:
     }
 
 
-# --- the table --------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def number(ms: float) -> str:
@@ -189,7 +199,8 @@ def _cliff_table(record: Record) -> list[str]:
     batches = sorted(unique(key[3] for key in solve))
     lines = [
         "",
-        "solve_ex, one right-hand side: ms at n = 511 -> 512 (512/511), float32; worst 512/511 of all dtypes",
+        "solve_ex, one right-hand side: ms at n = 511 -> 512 (512/511), float32; "
+        "worst 512/511 of all dtypes",
     ]
     lines.append(
         f"{'library':18} {'prefer':9}"
@@ -234,13 +245,16 @@ def _allocation_table(record: Record) -> list[str]:
 
 
 def table(record: Record, most_failures: int = 25) -> str:
-    """The short table that a run ends with: cliff, allocations, checks by name, failures with their reasons."""
+    """The short table that a run ends with: cliff, allocations, checks by name, failures with their
+    reasons.
+    """
     lines = _cliff_table(record) + _allocation_table(record)
     lines += ["", f"{'check':46} {'pass':>5} {'fail':>5} {'vendor':>6} {'skip':>5}"]
     for name in unique(row["name"] for row in record.checks):
         counts = Counter(row["result"] for row in record.checks if row["name"] == name)
         lines.append(
-            f"{name[:46]:46} {counts['pass']:5} {counts['fail']:5} {counts['vendor']:6} {counts['skip']:5}"
+            f"{name[:46]:46} {counts['pass']:5} {counts['fail']:5} "
+            f"{counts['vendor']:6} {counts['skip']:5}"
         )
     failed = [row for row in record.checks if row["result"] == "fail"]
     if failed:

@@ -1,8 +1,10 @@
-"""A pytest plugin for running upstream's test_linalg.py of 2.6.0 on a later torch, with or without a relinked library.
+"""A pytest plugin for running upstream's test_linalg.py of 2.6.0 on a later torch, with or without
+a relinked library.
 
-Loaded by `-p aotools.gputest.upstream_plugin`; $ATEN_OVERRIDES_UPSTREAM names a JSON file: "library" (empty: none),
-"preference" (add the name "cublas"), "out", "shard", "shards", "done", "only" and "left_out" (test names). Each event is
-written to "out" at once, so that a crash loses nothing.
+Loaded by `-p aotools.gputest.upstream_plugin`; $ATEN_OVERRIDES_UPSTREAM names a JSON file:
+"library" (empty: none), "preference" (add the name "cublas"), "out", "shard", "shards", and test
+names: "done", "only", "left_out", "first". Each event is written to "out" at once, so that a crash
+loses nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _bf32_on_and_off(_: float = 1e-5) -> Callable[[_F], _F]:
-    """What torch lost since 2.6: it ran a test twice on CPUs with bf32, and changed nothing on a GPU."""
+    """What torch lost since 2.6: it ran a test twice on CPUs with bf32, and changed nothing on a
+    GPU.
+    """
     return lambda test: test
 
 
@@ -60,20 +64,25 @@ def selected(name: str, config: dict[str, Any]) -> bool:
     return mine and SELECT.search(function) is not None
 
 
+def is_first(name: str, config: dict[str, Any]) -> bool:
+    """Whether the test is one of those that must not be lost when time is short."""
+    return any(name.partition("::")[2].startswith(each) for each in config["first"])
+
+
 class Plugin:
     """The hooks, with the output file."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
-        self.out = Path(config["out"]).open("a", encoding="utf-8")
+        self.out = Path(config["out"])
         self.outcome = "passed"
         self.message = ""
         self.started = 0.0
 
     def write(self, **event: Any) -> None:
         """Writes one event."""
-        self.out.write(json.dumps(event) + "\n")
-        self.out.flush()
+        with self.out.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(event) + "\n")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
@@ -81,6 +90,7 @@ class Plugin:
     ) -> None:
         keep = [item for item in items if selected(test_id(item.nodeid), self.config)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(keep)])
+        keep.sort(key=lambda item: not is_first(test_id(item.nodeid), self.config))
         items[:] = keep
         self.write(collected=[test_id(item.nodeid) for item in keep])
 

@@ -1,7 +1,8 @@
 """Makes "cublas" a preferred linalg library of a stock torch, for use with a relinked library.
 
-torch passes the value 3 of its enum through as it is; only its Python side does not know the name. `register` adds it
-to the enum and to torch.backends.cuda, `unregister` takes it out. A wheel's own functions treat the value as "default".
+torch passes the value 3 of its enum through as it is; only its Python side does not know the name.
+`register` adds it to the enum and to torch.backends.cuda, `unregister` takes it out. A wheel's own
+functions treat the value as "default".
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ def _members() -> dict[str, int]:
     return {name: int(value) for name, value in _enum().__members__.items()}
 
 
+def _listed(members: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in members.items())
+
+
 def is_registered() -> bool:
     """Whether `register` has added the name in this process."""
     return bool(_added)
@@ -38,8 +43,8 @@ def is_registered() -> bool:
 def register() -> Any:
     """Adds "cublas" and returns its enum value; a second call changes nothing.
 
-    UserError when the enum's members are not exactly default, cusolver and magma: a torch that has more may use the
-    value 3 for something else, or know "cublas" itself.
+    UserError when the enum's members are not exactly default, cusolver and magma: a torch that has
+    more may use the value 3 for something else, or know "cublas" itself.
     """
     import torch
 
@@ -50,9 +55,8 @@ def register() -> Any:
     entries = enum.__dict__.get(_ENTRIES)
     if found != KNOWN or not isinstance(entries, dict):
         raise UserError(
-            f'"cublas" cannot be added to the preferred linalg libraries of torch {torch.__version__}: it has '
-            f"{', '.join(f'{name} = {value}' for name, value in found.items())}, and exactly "
-            f"{', '.join(f'{name} = {value}' for name, value in KNOWN.items())} was expected"
+            f'"cublas" cannot be added to the preferred linalg libraries of torch '
+            f"{torch.__version__}: it has {_listed(found)}, expected was exactly {_listed(KNOWN)}"
         )
     value = enum(VALUE)
     entries[MEMBER] = (value, _DOC)
@@ -81,10 +85,11 @@ def unregister() -> None:
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> bool:
-    """Prefers cuBLAS if TORCH_LINALG_PREFER_CUBLAS=1, unless a library was chosen in the process already.
+    """Prefers cuBLAS if TORCH_LINALG_PREFER_CUBLAS=1, unless a library was chosen in the process
+    already.
 
-    A patched torch reads the variable itself, before TORCH_LINALG_PREFER_CUSOLVER; a stock one has compiled in that it
-    does not. True if the preference is now "cublas" for this reason.
+    A patched torch reads the variable itself, before TORCH_LINALG_PREFER_CUSOLVER; a stock one has
+    compiled in that it does not. True if the preference is now "cublas" for this reason.
     """
     import torch
 

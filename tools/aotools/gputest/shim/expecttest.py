@@ -1,4 +1,6 @@
-"""Stands in for the package expecttest where it is missing: torch's test classes derive from its TestCase."""
+"""Stands in for the package expecttest where it is missing: torch's test classes derive from its
+TestCase.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,246 @@
+"""The command line: plan, refusals, packing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import expecttest
+import pytest
+
+from aotools.env import ROOT, UserError
+from aotools.gputest import cli, libraries, plan, runner, suite_pack, suite_patchset
+from aotools.gputest.record import Record, Row
+
+MACHINE: Row = {
+    "gpu": "NVIDIA H200",
+    "driver": "580.1",
+    "torch": "2.11.0+cu130",
+    "cublas": "13",
+    "cusolver": "12",
+}
+
+
+def make_libraries(folder: Path) -> Path:
+    for name in libraries.NAMES:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "libtorch_cuda_linalg_patched.so").write_text(name)
+        (folder / name / "build-facts.json").write_text(json.dumps({"torch": "2.11.0+cu130"}))
+    return folder
+
+
+class TestPlan(expecttest.TestCase):
+    def test_the_plan_of_two_parts(self) -> None:
+        jobs = plan.jobs(plan.parse_parts("unchanged, cliff"))
+        self.assertExpectedInline(
+            suite_patchset.plan_text(jobs),
+            """\
+job                               library             about  limit
+cliff/patched-magma               patched-magma        85 s  150 s
+cliff/stock                       stock                45 s  150 s
+cliff/unpatched-nomagma           unpatched-nomagma    45 s  150 s
+cliff/patched-nomagma             patched-nomagma      30 s  150 s
+unchanged/patched-magma           patched-magma        15 s   60 s  with others at once
+unchanged/patched-nomagma         patched-nomagma      15 s   60 s  with others at once
+6 jobs, about 3.7 minutes on an H200""",
+        )
+
+
+def test_all_but_upstreams_tests_take_at_most_six_minutes_on_an_h200() -> None:
+    jobs = plan.jobs([part for part in plan.PARTS if part != "upstream"])
+    text = suite_patchset.plan_text(jobs).splitlines()[-1]
+    assert float(text.split("about ")[1].split()[0]) <= 6.5, text
+    assert all(job.timeout <= 300 for job in plan.jobs(list(plan.PARTS)))
+    assert {job.part for job in plan.jobs(list(plan.PARTS))} == plan.PARTS.keys()
+
+
+def test_every_job_names_a_function_that_exists() -> None:
+    folder = Path(plan.__file__).parent
+    for job in plan.jobs(list(plan.PARTS)):
+        module, _, function = job.function.partition(":")
+        assert f"def {function}(session: Session) -> None:" in (folder / f"{module}.py").read_text()
+        assert {job.library, *job.also} <= {plan.STOCK, *libraries.NAMES}
+    titles = [job.title for job in plan.jobs(list(plan.PARTS))]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("cliff,foo", "unknown part foo"), (" , ", "no part was named")]
+)
+def test_unknown_parts_are_refused_with_those_there_are(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"{message}.*cliff, allocs, lanes"):
+        plan.parse_parts(text)
+
+
+def test_dry_run_needs_neither_gpu_nor_libraries(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        cli.main(
+            ["patchset", "--dry-run", "--libs", str(tmp_path / "none"), "--out", str(tmp_path)]
+        )
+        == 0
+    )
+    assert "minutes on an H200" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_budget_of_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="positive"):
+        cli.main(["patchset", "--budget", "0"])
+
+
+def test_missing_libraries_are_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+    folder = make_libraries(tmp_path / "libs")
+    (folder / "patched-magma" / "libtorch_cuda_linalg_patched.so").unlink()
+    with pytest.raises(UserError, match=r"lacks patched-magma.*gpu-test pack"):
+        cli.main(
+            ["patchset", "--libs", str(folder), "--out", str(tmp_path), "--parts", "unchanged"]
+        )
+
+
+def test_a_run_writes_a_record_with_its_meta_data_and_tells_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+    folder = make_libraries(tmp_path / "libs")
+    (folder / libraries.MANIFEST).write_text(json.dumps({"commit": "abc"}))
+    asked = []
+
+    def run_jobs(record: Record, jobs: list[plan.Job], found: object, **_: object) -> bool:
+        asked.extend(job.title for job in jobs)
+        for job in jobs:
+            row = {"name": "x", "params": {}, "result": "pass", "value": 1, "reason": ""}
+            record.put(job.title, [row], {"state": "done"})
+        return True
+
+    monkeypatch.setattr(runner, "run_jobs", run_jobs)
+    arguments = [
+        "patchset",
+        "--libs",
+        str(folder),
+        "--out",
+        str(tmp_path / "out"),
+        "--parts",
+        "unchanged",
+    ]
+    assert cli.main([*arguments, "--commit", "def"]) == 0
+    record = Record.load(tmp_path / "out" / "patchset-nvidia-h200-torch2.11.0.json")
+    assert asked == ["unchanged/patched-magma", "unchanged/patched-nomagma"]
+    assert record.meta["commit"] == "def"
+    assert record.meta["libraries"].keys() == set(libraries.NAMES)
+    assert {"topic", "command", "commit", "date", "gpu", "driver", "torch"} <= record.meta.keys()
+    assert "record: " in capsys.readouterr().out
+
+
+def test_a_failed_check_shows_in_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+    folder = make_libraries(tmp_path / "libs")
+
+    def run_jobs(record: Record, jobs: list[plan.Job], found: object, **_: object) -> bool:
+        row = {"name": "x", "params": {}, "result": "fail", "value": 1, "reason": "bits differ"}
+        record.put(jobs[0].title, [row], {"state": "done"})
+        return True
+
+    monkeypatch.setattr(runner, "run_jobs", run_jobs)
+    assert (
+        cli.main(["patchset", "--libs", str(folder), "--out", str(tmp_path), "--parts", "lanes"])
+        == 1
+    )
+
+
+def test_the_commit_outside_a_checkout_is_the_packed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite_patchset, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert suite_patchset.commit_of_checkout(None, {"commit": "abc"}) == "abc"
+    assert suite_patchset.commit_of_checkout("def", {"commit": "abc"}) == "def"
+    assert suite_patchset.commit_of_checkout(None, {}) is None
+
+
+def test_pack_copies_libraries_and_notes_where_they_came_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_libraries(tmp_path / "source")
+    (tmp_path / "plain.py").write_text("plain")
+    (tmp_path / "patched.py").write_text("patched")
+    out = tmp_path / "out"
+    arguments = ["pack", "--out", str(out), "--from", str(source)]
+    assert cli.main(arguments) == 0
+    assert "--plain-tests" in capsys.readouterr().out
+    tests = [
+        "--plain-tests",
+        str(tmp_path / "plain.py"),
+        "--patched-tests",
+        str(tmp_path / "patched.py"),
+    ]
+    assert cli.main([*arguments, *tests]) == 0
+    found = libraries.find(out)
+    assert found.keys() == set(libraries.NAMES)
+    noted = libraries.manifest(out)
+    assert noted["files"]["upstream/test_linalg_patched.py"] == libraries.sha256(
+        tmp_path / "patched.py"
+    )
+    assert (
+        noted["files"]["patched-magma/libtorch_cuda_linalg_patched.so"]
+        == found["patched-magma"].sha256
+    )
+    head = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True
+    )
+    assert noted["commit"] == (head.stdout.strip() or None)
+
+
+def test_pack_tells_what_is_missing_and_keeps_what_was_there(tmp_path: Path) -> None:
+    source = make_libraries(tmp_path / "source")
+    out = tmp_path / "out"
+    cli.main(["pack", "--out", str(out), "--from", str(source)])
+    (source / "patched-nomagma" / "build-facts.json").unlink()
+    (source / "patched-magma" / "libtorch_cuda_linalg_patched.so").write_text("newer")
+    with pytest.raises(UserError, match=r"cannot copy .*patched-nomagma/build-facts.json"):
+        cli.main(["pack", "--out", str(out), "--from", str(source)])
+    assert (out / "patched-nomagma" / "build-facts.json").is_file()
+    assert not list(out.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("patched-magma", ["--magma", "wheel"]),
+        ("unpatched-nomagma", ["--magma", "off", "--patches", "none"]),
+    ],
+)
+def test_pack_builds_with_the_patch_tool(name: str, expected: list[str]) -> None:
+    command = suite_pack.relink_command(name, "2.11.0", Path("/o"))
+    assert command[1:6] == ["relink", "--wheel", "2.11.0", "--out", "/o"]
+    assert command[6:] == expected
+
+
+def test_ambiguous_and_broken_folders_are_refused(tmp_path: Path) -> None:
+    folder = make_libraries(tmp_path)
+    (folder / "patched-magma" / "other.so").write_text("")
+    with pytest.raises(UserError, match="holds 2 libraries"):
+        libraries.find(folder)
+    (folder / "patched-magma" / "other.so").unlink()
+    (folder / "patched-magma" / "build-facts.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        libraries.find(folder)
+
+
+def test_the_entry_point_runs_where_there_is_no_torch(tmp_path: Path) -> None:
+    command = [str(ROOT / "tools/gpu-test"), "patchset", "--dry-run", "--parts", "lanes"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "lanes/threads" in done.stdout
+    done = subprocess.run(
+        [*command[:3], "--parts", "nothing"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --parts: unknown part nothing")
