@@ -1,0 +1,122 @@
+"""A gpu library built once for the stock wheel of torch 2.11.0, and processes to try it in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aotools import env
+from aten_overrides import _probe
+
+HERE = Path(__file__).resolve().parent
+TORCH = "2.11.0"
+CXX11_ABI = {"2.6.0": 0, "2.11.0": 1}
+
+RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# Left out of every test process: a user's settings would change what is tested.
+_CLEARED = ("ATEN_OVERRIDES", "TORCH_LINALG_", "XDG_CACHE_HOME", "PYTHONSAFEPATH")
+
+
+def environment(tree: Path, cache: Path, **more: str) -> dict[str, str]:
+    """The environment of a Python with the wheel of a tree, the checkout's package and a cache."""
+    made = {
+        key: value
+        for key, value in env.tree_environment(tree).items()
+        if not key.startswith(_CLEARED)
+    }
+    made["ATEN_OVERRIDES_CACHE"] = str(cache)
+    return made | more
+
+
+def run(
+    tree: Path, cache: Path, code: str, *arguments: str, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs Python code in a process of its own, which must not be able to hang the tests."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=environment(tree, cache, **more),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def tree() -> Path:
+    """The unpacked wheel of torch 2.11.0."""
+    return env.wheel_tree(TORCH, download=False)
+
+
+def build_cache(tree: Path, version: str) -> Path:
+    """A cache with the gpu library for this wheel, built by the command that a user runs."""
+    folder = env.cache_dir() / "tests" / f"gpu-{version}-{_probe.sources_digest()[:16]}"
+    if not list(folder.glob("gpu/*/libaten_overrides_gpu.json")):
+        code = "from aten_overrides import _build; print(_build.build(jobs=2))"
+        done = run(tree, folder, code)
+        assert done.returncode == 0, done.stderr
+        for old in folder.parent.glob(f"gpu-{version}-*"):
+            if old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cache(tree: Path) -> Path:
+    """The cache with the gpu library for torch 2.11.0."""
+    return build_cache(tree, TORCH)
+
+
+@pytest.fixture(scope="session")
+def library(cache: Path) -> Path:
+    """The gpu library for torch 2.11.0."""
+    return next(cache.glob("gpu/*/libaten_overrides_gpu.so"))
+
+
+@pytest.fixture(scope="session")
+def python(tree: Path, cache: Path) -> RunPython:
+    """Runs Python code with torch 2.11.0 and the library for it; asserts that it exits with 0."""
+
+    def call(
+        code: str, *arguments: str, expect: int = 0, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = run(tree, cache, code, *arguments, **more)
+        assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def stub_caller(tree: Path) -> Path:
+    """The library made of stub_caller.cpp, kept in the cache."""
+    source = HERE / "stub_caller.cpp"
+    stub = env.ROOT / "aten_overrides/csrc/package/gpu/Stub.h"
+    key = hashlib.sha256(source.read_bytes() + stub.read_bytes()).hexdigest()[:16]
+    made = env.cache_dir() / "tests" / f"stub-caller-{TORCH}-{key}.so"
+    if not made.is_file():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        temporary = made.with_suffix(f".{os.getpid()}")
+        command = [
+            "g++",
+            "-std=gnu++17",
+            "-O1",
+            "-fPIC",
+            "-shared",
+            "-w",
+            "-DAT_PER_OPERATOR_HEADERS",
+        ]
+        command += [f"-D_GLIBCXX_USE_CXX11_ABI={CXX11_ABI[TORCH]}", "-I", str(stub.parent)]
+        command += ["-isystem", str(tree / "torch/include"), str(source), "-o", str(temporary)]
+        command += [str(tree / "torch/lib" / name) for name in ("libtorch_cpu.so", "libc10.so")]
+        subprocess.run([*command, "-Wl,--allow-shlib-undefined"], check=True)
+        temporary.replace(made)
+    return made
