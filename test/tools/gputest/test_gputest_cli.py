@@ -165,49 +165,68 @@ def test_the_commit_outside_a_checkout_is_the_packed_one(
     assert suite_patchset.commit_of_checkout(None, {}) is None
 
 
-def test_pack_copies_libraries_and_notes_where_they_came_from(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = make_libraries(tmp_path / "source")
+@pytest.fixture
+def sources(tmp_path: Path) -> list[str]:
+    """Options of pack that name things built before."""
+    make_libraries(tmp_path / "source")
     (tmp_path / "plain.py").write_text("plain")
     (tmp_path / "patched.py").write_text("patched")
+    options = ["--from", str(tmp_path / "source"), "--plain-tests", str(tmp_path / "plain.py")]
+    return [*options, "--patched-tests", str(tmp_path / "patched.py")]
+
+
+def test_pack_copies_libraries_and_notes_where_they_came_from(
+    tmp_path: Path, sources: list[str]
+) -> None:
     out = tmp_path / "out"
-    arguments = ["pack", "--out", str(out), "--from", str(source)]
-    assert cli.main(arguments) == 0
-    assert "--plain-tests" in capsys.readouterr().out
-    tests = [
-        "--plain-tests",
-        str(tmp_path / "plain.py"),
-        "--patched-tests",
-        str(tmp_path / "patched.py"),
-    ]
-    assert cli.main([*arguments, *tests]) == 0
+    assert cli.main(["pack", "--out", str(out), *sources]) == 0
     found = libraries.find(out)
     assert found.keys() == set(libraries.NAMES)
     noted = libraries.manifest(out)
     assert noted["files"]["upstream/test_linalg_patched.py"] == libraries.sha256(
         tmp_path / "patched.py"
     )
-    assert (
-        noted["files"]["patched-magma/libtorch_cuda_linalg_patched.so"]
-        == found["patched-magma"].sha256
+    assert noted["files"]["patched-magma/libtorch_cuda_linalg_patched.so"] == (
+        found["patched-magma"].sha256
     )
-    head = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True
-    )
-    assert noted["commit"] == (head.stdout.strip() or None)
+    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    head = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    assert noted["commit"] == (head or None)
 
 
-def test_pack_tells_what_is_missing_and_keeps_what_was_there(tmp_path: Path) -> None:
-    source = make_libraries(tmp_path / "source")
+def test_pack_tells_what_is_missing_and_keeps_what_was_there(
+    tmp_path: Path, sources: list[str]
+) -> None:
     out = tmp_path / "out"
-    cli.main(["pack", "--out", str(out), "--from", str(source)])
-    (source / "patched-nomagma" / "build-facts.json").unlink()
-    (source / "patched-magma" / "libtorch_cuda_linalg_patched.so").write_text("newer")
+    cli.main(["pack", "--out", str(out), *sources])
+    (tmp_path / "source" / "patched-nomagma" / "build-facts.json").unlink()
     with pytest.raises(UserError, match=r"cannot copy .*patched-nomagma/build-facts.json"):
-        cli.main(["pack", "--out", str(out), "--from", str(source)])
+        cli.main(["pack", "--out", str(out), *sources])
     assert (out / "patched-nomagma" / "build-facts.json").is_file()
     assert not list(out.rglob("*.part"))
+
+
+def test_pack_builds_what_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def call(command: list[str]) -> None:
+        calls.append(command[1:])
+        to = Path(command[command.index("--out" if "--out" in command else "--to") + 1])
+        (to / "test").mkdir(parents=True)
+        for file in (*suite_pack._FILES, "test/test_linalg.py"):
+            (to / file).write_text(" ".join(command[1:]))
+
+    monkeypatch.setattr(suite_pack, "call", call)
+    assert cli.main(["pack", "--out", str(tmp_path / "out")]) == 0
+    assert [command[0] for command in calls] == ["relink"] * 4 + ["apply"] * 2
+    assert "--upto none" in (tmp_path / "out/upstream/test_linalg.py").read_text()
+    assert "--upto" not in (tmp_path / "out/upstream/test_linalg_patched.py").read_text()
+    assert len(libraries.manifest(tmp_path / "out")["files"]) == 4 * 2 + 2
+
+
+def test_a_failing_build_stops_the_packing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="this failed: false"):
+        suite_pack.call(["false"])
 
 
 @pytest.mark.parametrize(

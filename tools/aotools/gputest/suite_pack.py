@@ -19,19 +19,13 @@ _FILES = ("libtorch_cuda_linalg_patched.so", "build-facts.json")
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the suite's options."""
+    parser.add_argument("--out", type=Path, default=libraries.DEFAULT, help="build/gpu-test")
+    parser.add_argument("--wheel", default="2.11.0", help="torch of the GPU machine (2.11.0)")
     parser.add_argument(
-        "--out", type=Path, default=libraries.DEFAULT, help="the folder (build/gpu-test)"
+        "--from", dest="source", type=Path, help="take libraries built before from FROM/<name>/"
     )
-    parser.add_argument(
-        "--wheel", default="2.11.0", help="the torch version of the GPU machine (2.11.0)"
-    )
-    parser.add_argument(
-        "--from", dest="source", type=Path, help="take libraries built before from SOURCE/<name>/"
-    )
-    parser.add_argument(
-        "--plain-tests", type=Path, help="test_linalg.py of the unpatched 2.6.0 source"
-    )
-    parser.add_argument("--patched-tests", type=Path, help="the same with the series applied")
+    parser.add_argument("--plain-tests", type=Path, help="test_linalg.py without the series")
+    parser.add_argument("--patched-tests", type=Path, help="test_linalg.py with the series")
 
 
 def relink_command(name: str, wheel: str, out: Path) -> list[str]:
@@ -41,54 +35,57 @@ def relink_command(name: str, wheel: str, out: Path) -> list[str]:
     return command + (["--patches", "none"] if name.startswith("unpatched") else [])
 
 
+def apply_command(patched: bool, to: Path) -> list[str]:
+    """The `tools/patchset apply` call that makes a tree to take test_linalg.py from."""
+    command = [str(ROOT / "tools/patchset"), "apply", "--to", str(to)]
+    return command if patched else [*command, "--upto", "none"]
+
+
+def call(command: list[str]) -> None:
+    """Runs a command of this project; UserError when it fails."""
+    if subprocess.run(command).returncode != 0:
+        raise UserError(f"this failed: {' '.join(command)}")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Builds or copies the four libraries and upstream's tests; prints the folder's size."""
     out = arguments.out.absolute()
+    work = out.with_name(f"{out.name}-work")  # where things are built
     make_folder(out)
     for name in libraries.NAMES:
-        source = arguments.source.absolute() / name if arguments.source else out / ".relink" / name
+        source = arguments.source.absolute() / name if arguments.source else work / name
         if not arguments.source:
-            command = relink_command(name, arguments.wheel, source)
-            if subprocess.run(command).returncode != 0:
-                raise UserError(f"building {name} failed; the command was: {' '.join(command)}")
+            call(relink_command(name, arguments.wheel, source))
         make_folder(out / name)
         for file in _FILES:
             copy(source / file, out / name / file)
-    tests = {
-        "test_linalg.py": arguments.plain_tests,
-        "test_linalg_patched.py": arguments.patched_tests,
-    }
-    for file, path in tests.items():
-        if path:
-            make_folder(out / "upstream")
-            copy(path, out / "upstream" / file)
+    make_folder(out / "upstream")
+    for name, given in (("plain", arguments.plain_tests), ("patched", arguments.patched_tests)):
+        tests = given
+        if tests is None:
+            call(apply_command(name == "patched", work / f"source-{name}"))
+            tests = work / f"source-{name}" / "test" / "test_linalg.py"
+        target = "test_linalg.py" if name == "plain" else "test_linalg_patched.py"
+        copy(tests, out / "upstream" / target)
+    size = note(out, arguments.wheel)
+    print(f"{out}: {size / 1e6:.1f} MB to carry")
+    return 0
+
+
+def note(out: Path, wheel: str) -> int:
+    """Writes the manifest; returns the bytes of the files that have to travel."""
     git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     head = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    files = [path for path in sorted(out.rglob("*")) if path.is_file()]
+    files = [path for path in files if path.name != libraries.MANIFEST]
     noted = {
         "commit": head or None,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "wheel": arguments.wheel,
-    }
-    files = sorted(
-        path for path in out.rglob("*") if path.is_file() and ".relink" not in path.parts
-    )
-    noted["files"] = {
-        str(path.relative_to(out)): libraries.sha256(path)
-        for path in files
-        if path.name != libraries.MANIFEST
+        "wheel": wheel,
+        "files": {str(path.relative_to(out)): libraries.sha256(path) for path in files},
     }
     write_file(out / libraries.MANIFEST, json.dumps(noted, indent=1) + "\n")
-    size = sum(path.stat().st_size for path in files) / 1e6
-    print(
-        f"{out}: {len(files)} files, {size:.1f} MB"
-        + (f" (build folders in {out / '.relink'} need not travel)" if not arguments.source else "")
-    )
-    if not (out / "upstream/test_linalg.py").is_file():
-        print(
-            "upstream's test_linalg.py is not in it, so part upstream cannot run; "
-            "--plain-tests and --patched-tests name it"
-        )
-    return 0
+    return sum(path.stat().st_size for path in files)
 
 
 def copy(source: Path, target: Path) -> None:
