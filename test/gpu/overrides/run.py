@@ -26,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(HERE), str(ROOT / "tools"), str(ROOT)]
 
+from aotools.env import run_cli  # noqa: E402
 from aotools.gputest.record import Record, record_name  # noqa: E402
 from aotools.gputest.runner import probe, read_rows  # noqa: E402
 from aotools.gputest.session import Rows, Session  # noqa: E402
@@ -143,4 +144,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_cli(main)
