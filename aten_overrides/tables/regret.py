@@ -49,6 +49,7 @@ def of_point(point: Point, costs: Costs, facts: Facts, chosen: str) -> float:
     """Time of ``chosen`` / time of the best feasible back end.
 
     Where one was not measured its predicted time counts; an extrapolated one only for ``chosen``.
+    Infinite if nothing tells the time of ``chosen``.
     """
     times = {}
     for backend in feasible(point.problem, facts):
@@ -59,7 +60,7 @@ def of_point(point: Point, costs: Costs, facts: Facts, chosen: str) -> float:
                 continue
         if ms is not None:
             times[backend] = ms
-    return times[chosen] / min(times.values())
+    return times[chosen] / min(times.values()) if chosen in times else math.inf
 
 
 def over(

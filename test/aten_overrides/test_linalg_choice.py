@@ -1,0 +1,172 @@
+"""LinalgChoice.h: the choice is total, feasible and honours the preference, for any problem."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aten_overrides import _compile, _select
+from aten_overrides._names import BACKENDS, DTYPES, OPS, PREFERENCES
+from aten_overrides._select import Facts, Problem
+from aten_overrides.tables import regret
+
+INT64_MAX = 2**63 - 1
+sizes = st.one_of(
+    st.integers(0, 5000),
+    st.sampled_from([0, 1, 2, 511, 512, 513, 65535, 65536, 2**31 - 1, 2**31, INT64_MAX]),
+    st.integers(0, INT64_MAX),
+)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    n = draw(sizes)
+    m = n if draw(st.booleans()) else draw(sizes)
+    return Problem(draw(sizes), m, n, draw(st.booleans()))
+
+
+facts = st.builds(
+    Facts,
+    lanes=st.one_of(st.integers(-1, 9), st.just(2**31 - 1)),
+    stock=st.booleans(),
+    capturing=st.booleans(),
+)
+
+
+@pytest.fixture(scope="module")
+def library() -> _select.Library:
+    return _select.load()
+
+
+@given(st.sampled_from(DTYPES), problems(), st.sampled_from(PREFERENCES), facts)
+def test_choice_is_feasible_and_honours_the_preference(
+    library: _select.Library, dtype: str, problem: Problem, preference: str, facts: Facts
+) -> None:
+    chosen = library.by_thresholds(dtype, problem, preference, facts)
+    possible = {
+        backend
+        for backend in BACKENDS
+        if library.infeasible("lu_factor", dtype, backend, problem, facts) is None
+    }
+    assert chosen in possible
+    if preference in ("cusolver", "cublas"):
+        assert chosen != "stock"
+    if preference == "cublas" and problem.m == problem.n:
+        assert chosen == "batched_cublas"
+    if preference == "cublas" and problem.m != problem.n:
+        assert chosen == library.by_thresholds(dtype, problem, "cusolver", facts)
+    if preference == "magma":
+        default = library.by_thresholds(dtype, problem, "default", facts)
+        assert chosen == ("stock" if "stock" in possible else default)
+    if preference == "default" and not facts.stock:
+        assert chosen == library.by_thresholds(dtype, problem, "cusolver", facts)
+
+
+@given(st.sampled_from(DTYPES), problems(), st.sampled_from(PREFERENCES), facts)
+def test_a_capture_never_takes_what_synchronizes(
+    library: _select.Library, dtype: str, problem: Problem, preference: str, facts: Facts
+) -> None:
+    captured = Facts(facts.lanes, facts.stock, capturing=True)
+    assert library.by_thresholds(dtype, problem, preference, captured) != "stock"
+
+
+@given(problems(), facts)
+def test_the_fit_knows_the_same_back_ends_as_feasible(
+    library: _select.Library, problem: Problem, facts: Facts
+) -> None:
+    possible = tuple(
+        backend
+        for backend in BACKENDS
+        if library.infeasible("lu_factor", "float32", backend, problem, facts) is None
+    )
+    assert regret.feasible(problem, facts) == possible
+
+
+@pytest.mark.parametrize(
+    ("backend", "problem", "facts", "reason"),
+    [
+        ("batched_cublas", Problem(4, 3, 5), Facts(), "m == n"),
+        ("streamed_cusolver", Problem(4, 3, 3), Facts(lanes=1), "fewer than two"),
+        ("streamed_cusolver", Problem(1, 3, 3), Facts(), "one matrix"),
+        ("stock", Problem(4, 3, 3), Facts(stock=False), "MAGMA is not in this build"),
+        ("stock", Problem(4, 3, 3), Facts(capturing=True), "synchronizes"),
+        ("looped_cusolver", Problem(4, 3, 5), Facts(0, False, True), None),
+        ("batched_cublas", Problem(0, 0, 0), Facts(), None),
+    ],
+)
+def test_reasons(
+    library: _select.Library, backend: str, problem: Problem, facts: Facts, reason: str | None
+) -> None:
+    found = library.infeasible("lu_factor", "float64", backend, problem, facts)
+    assert found is None if reason is None else found is not None and reason in found
+
+
+@pytest.mark.parametrize(
+    ("op", "m", "n", "has"),
+    [
+        ("lu_factor", 3, 3, True),
+        ("lu_factor", 4, 3, False),
+        ("lu_solve", 3, 3, True),
+        ("geqrf", 3, 9, True),
+        ("gels", 4, 3, True),
+        ("gels", 3, 4, False),
+    ],
+)
+def test_where_cublas_has_a_batched_routine(
+    library: _select.Library, op: str, m: int, n: int, has: bool
+) -> None:
+    found = library.infeasible(op, "float32", "batched_cublas", Problem(2, m, n), Facts())
+    assert (found is None) is has
+
+
+def test_names_are_those_of_the_header(library: _select.Library) -> None:
+    assert library.backend_names() == BACKENDS
+
+
+def test_fewer_streams_than_measured_decide_as_one_stream(library: _select.Library) -> None:
+    """Two streams of a batch of 16: cuBLAS up to where one stream leaves it, then the streams."""
+    two, none = Facts(lanes=2, stock=False), Facts(lanes=0, stock=False)
+    for n in range(16, 2000, 37):
+        problem = Problem(16, n, n)
+        as_one = library.by_thresholds("float32", problem, "default", none)
+        expected = {"batched_cublas": "batched_cublas", "looped_cusolver": "streamed_cusolver"}
+        assert library.by_thresholds("float32", problem, "default", two) == expected[as_one]
+    # Two matrices cannot use more than two streams anyway.
+    pair = Problem(2, 256, 256)
+    assert library.by_thresholds("float32", pair, "default", two) == "streamed_cusolver"
+
+
+def test_header_compiles_alone_without_warnings_and_at_compile_time(tmp_path: Path) -> None:
+    folder = tmp_path / "ATen/native/cuda/linalg"
+    folder.mkdir(parents=True)
+    for name in _compile.HEADERS:
+        (folder / name).write_text((_compile.CSRC / "linalg" / name).read_text())
+    unit = tmp_path / "unit.cpp"
+    unit.write_text(
+        "#include <ATen/native/cuda/linalg/LinalgChoice.h>\n"
+        "using namespace at::native::linalg_choice;\n"
+        "constexpr Problem huge{INT64_MAX, INT64_MAX, INT64_MAX, true};\n"
+        "static_assert(choose_lu_factor(Dtype::Float, huge, Preference::Cublas, {4, true, false})\n"
+        "              == Backend::BatchedCublas);\n"
+        "static_assert(noexcept(choose_lu_factor(Dtype::Float, huge, {}, {})));\n"
+        + "".join(
+            f"static_assert(static_cast<int>({kind}::{name}) == {value});\n"
+            for kind, names in (
+                ("Op", ("LuFactor", "LuSolve", "Geqrf", "Gels")),
+                ("Dtype", ("Float", "Double", "ComplexFloat", "ComplexDouble")),
+                ("Preference", ("Default", "Cusolver", "Magma", "Cublas")),
+            )
+            for value, name in enumerate(names)
+        )
+    )
+    assert (len(OPS), len(DTYPES), len(PREFERENCES)) == (4, 4, 4)
+    warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror"]
+    command = [*_compile.find_compiler(), "-std=c++17", "-fsyntax-only", *warnings]
+    done = subprocess.run(
+        [*command, f"-I{tmp_path}", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
