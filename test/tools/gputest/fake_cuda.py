@@ -78,12 +78,11 @@ class Graph:
 
 
 class Cuda:
-    Event = Event
-    Stream = Stream
-    CUDAGraph = Graph
-
     def __init__(self) -> None:
         self.allocated = 0
+        self.Event = Event
+        self.Stream = Stream
+        self.CUDAGraph = Graph
 
     @contextlib.contextmanager
     def stream(self, _: object) -> Iterator[None]:

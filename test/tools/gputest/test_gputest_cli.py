@@ -22,11 +22,14 @@ MACHINE: Row = {
 }
 
 
+FACTS = {"torch": "2.11.0+cu130", "magma": {"mode": "wheel"}, "runpath": ["/home/someone/torch"]}
+
+
 def make_libraries(folder: Path) -> Path:
     for name in libraries.NAMES:
         (folder / name).mkdir(parents=True)
         (folder / name / "libtorch_cuda_linalg_patched.so").write_text(name)
-        (folder / name / "build-facts.json").write_text(json.dumps({"torch": "2.11.0+cu130"}))
+        (folder / name / "build-facts.json").write_text(json.dumps(FACTS))
     return folder
 
 
@@ -37,13 +40,13 @@ class TestPlan(expecttest.TestCase):
             suite_patchset.plan_text(jobs),
             """\
 job                               library             about  limit
-cliff/patched-magma               patched-magma        85 s  150 s
-cliff/stock                       stock                45 s  150 s
-cliff/unpatched-nomagma           unpatched-nomagma    45 s  150 s
-cliff/patched-nomagma             patched-nomagma      30 s  150 s
+cliff/patched-magma               patched-magma        85 s  200 s
+cliff/stock                       stock                45 s  200 s
+cliff/unpatched-nomagma           unpatched-nomagma    60 s  200 s
+cliff/patched-nomagma             patched-nomagma      30 s  200 s
 unchanged/patched-magma           patched-magma        15 s   60 s  with others at once
 unchanged/patched-nomagma         patched-nomagma      15 s   60 s  with others at once
-6 jobs, about 3.7 minutes on an H200""",
+6 jobs, about 3.9 minutes on an H200""",
         )
 
 
@@ -109,7 +112,7 @@ def test_a_run_writes_a_record_with_its_meta_data_and_tells_the_result(
     monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
     folder = make_libraries(tmp_path / "libs")
     (folder / libraries.MANIFEST).write_text(json.dumps({"commit": "abc"}))
-    asked = []
+    asked: list[str] = []
 
     def run_jobs(record: Record, jobs: list[plan.Job], found: object, **_: object) -> bool:
         asked.extend(job.title for job in jobs)
@@ -133,8 +136,34 @@ def test_a_run_writes_a_record_with_its_meta_data_and_tells_the_result(
     assert asked == ["unchanged/patched-magma", "unchanged/patched-nomagma"]
     assert record.meta["commit"] == "def"
     assert record.meta["libraries"].keys() == set(libraries.NAMES)
+    assert record.meta["command"] == "tools/gpu-test patchset --parts unchanged"
+    assert record.meta["built"]["patched-magma"] == {"torch": "2.11.0+cu130", "magma": "wheel"}
+    assert str(tmp_path) not in record.path.read_text()
     assert {"topic", "command", "commit", "date", "gpu", "driver", "torch"} <= record.meta.keys()
     assert "record: " in capsys.readouterr().out
+
+
+def test_the_command_of_a_record_made_in_two_runs_names_all_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+    folder = make_libraries(tmp_path / "libs")
+
+    def run_jobs(record: Record, jobs: list[plan.Job], found: object, **_: object) -> bool:
+        for job in jobs:
+            record.put(job.title, [], {"state": "done"})
+        return True
+
+    monkeypatch.setattr(runner, "run_jobs", run_jobs)
+    first, second = tmp_path / "first", tmp_path / "second"
+    options = ["patchset", "--libs", str(folder)]
+    assert cli.main([*options, "--out", str(first), "--parts", "lanes"]) == 0
+    name = "patchset-nvidia-h200-torch2.11.0.json"
+    options += ["--resume", str(first / name)]
+    assert cli.main([*options, "--out", str(second), "--parts", "cliff"]) == 0
+    record = Record.load(second / name)
+    assert record.meta["command"] == "tools/gpu-test patchset --parts cliff,lanes"
+    assert {"cliff/stock", "lanes/speed", "summary"} <= record.jobs.keys()
 
 
 def test_a_failed_check_shows_in_the_exit_code(

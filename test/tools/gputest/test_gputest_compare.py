@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -147,48 +149,86 @@ def test_the_failure_message_is_the_assertion() -> None:
 
 TESTS = """
 import os, unittest
-from torch.testing._internal.common_mkldnn import bf32_on_and_off
-from torch.testing._internal.common_utils import TestCase
 
-class TestLinalg(TestCase):
+class TestLinalg(unittest.TestCase):
     def setUp(self):
         super(self.__class__, self).setUp()
-    @bf32_on_and_off(0.01)
     def test_lu_passes(self): self.assertEqual(1, 1)
     def test_lu_fails(self): self.assertEqual(1, 2)
     def test_solve_kills(self): os._exit(33)
     def test_solve_skips(self): raise unittest.SkipTest("no reason")
     def test_matmul(self): raise AssertionError("not selected")
     def test_solve_zz(self): pass
+
+class TestLinalgCUDA(TestLinalg):
+    def test_lu_passes(self): self.assertEqual(2, 2)
+    def test_lu_fails(self): pass
+    def test_solve_kills(self): pass
 """
 
 
-@pytest.mark.wheel
 def test_a_shard_goes_on_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
     root = HERE.parents[2]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root / "tools"), str(root)]))
     file = tmp_path / "test_linalg.py"
     file.write_text(part_upstream.for_later_torch(TESTS))
-    shard = part_upstream.Shard(
-        "patched-magma", config(library="", preference=True, first=["test_solve_zz"]), tmp_path, "0"
-    )
+    settings = config(torch=False, library="", preference=False, first=["test_solve_zz"])
+    shard = part_upstream.Shard("patched-magma", settings, tmp_path, "0")
     part_upstream.run_shards([shard], file, "cpu", time.monotonic() + 120)
     assert shard.trouble == ""
-    assert {
-        name.partition("::")[2]: result["outcome"]
-        for name, result in shard.outcomes.results.items()
-    } == {
-        "test_lu_passes": "passed",
-        "test_lu_fails": "failed",
-        "test_solve_kills": "crashed",
-        "test_solve_skips": "skipped",
-        "test_solve_zz": "passed",
+    results = shard.outcomes.results
+    assert {name: result["outcome"] for name, result in results.items()} == {
+        "TestLinalg::test_lu_passes": "passed",
+        "TestLinalg::test_lu_fails": "failed",
+        "TestLinalg::test_solve_kills": "crashed",
+        "TestLinalg::test_solve_skips": "skipped",
+        "TestLinalg::test_solve_zz": "passed",
+        "TestLinalgCUDA::test_lu_passes": "passed",
+        "TestLinalgCUDA::test_lu_fails": "passed",
+        "TestLinalgCUDA::test_solve_kills": "passed",
+        "TestLinalgCUDA::test_solve_skips": "skipped",
+        "TestLinalgCUDA::test_solve_zz": "passed",
     }
+    assert next(iter(results)) == "TestLinalg::test_solve_zz"
     assert shard.outcomes.not_run() == []
-    assert next(iter(shard.outcomes.results)) == "TestLinalg::test_solve_zz"
     assert shard.starts == 2
-    assert "code 33" in shard.outcomes.results["TestLinalg::test_solve_kills"]["message"]
+    assert "code 33" in results["TestLinalg::test_solve_kills"]["message"]
+    assert results["TestLinalg::test_lu_fails"]["message"] == "AssertionError: 1 != 2"
+
+
+def test_what_upstreams_file_lacks_is_supplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    mkldnn = types.ModuleType("common_mkldnn")
+    internal = types.ModuleType("torch.testing._internal")
+    internal.common_mkldnn = mkldnn  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.testing._internal", internal)
+    monkeypatch.setitem(sys.modules, "torch.testing", types.ModuleType("torch.testing"))
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    upstream_plugin.prepare_torch()
+
+    def test() -> None:
+        pass
+
+    assert mkldnn.bf32_on_and_off(0.01)(test) is test
+    assert (Path(sys.path[-1]) / "expecttest.py").is_file()
+    own = object()
+    mkldnn.bf32_on_and_off = own  # type: ignore[attr-defined]
+    upstream_plugin.prepare_torch()
+    assert mkldnn.bf32_on_and_off is own
+
+
+def test_the_stand_in_for_expecttest_compares() -> None:
+    path = Path(upstream_plugin.__file__).with_name("shim") / "expecttest.py"
+    spec = importlib.util.spec_from_file_location("shim_expecttest", path)
+    assert spec is not None and spec.loader is not None
+    shim = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(shim)
+    case = shim.TestCase()
+    case.assertExpectedInline("a\n", "a\n")
+    with pytest.raises(AssertionError):
+        case.assertExpectedInline("a\n", "b\n")
+    assert shim.ACCEPT is False
 
 
 def test_a_shard_that_cannot_start_gives_up_with_the_reason(

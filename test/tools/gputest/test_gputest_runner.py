@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aotools.env import UserError
+from aotools.env import ROOT, UserError
 from aotools.gputest import runner
 from aotools.gputest.libraries import Library
 from aotools.gputest.plan import Job
@@ -69,6 +69,15 @@ def test_an_error_is_told_with_its_message(
     assert "exit code 1" in record.jobs["cliff/one"]["reason"]
     assert "the device is on fire" in record.jobs["cliff/one"]["reason"]
     assert "the device is on fire" in capsys.readouterr().out
+
+
+def test_folders_of_the_machine_do_not_get_into_a_record() -> None:
+    row = {"reason": f"{ROOT}/tools/x.py and {sys.prefix}/lib/y.py", "value": [1.5, None]}
+    done = runner.without_paths(runner.Outcome("crashed", [row], 1.0, f"at {ROOT}/z"))
+    assert done.rows == [
+        {"reason": "<checkout>/tools/x.py and <python>/lib/y.py", "value": [1.5, None]}
+    ]
+    assert done.reason == "at <checkout>/z"
 
 
 def test_a_hanging_job_is_ended_with_all_that_it_started(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from aotools.gputest.session import Session, measure
 BATCHES = (1, 16, 1024)
 N = 512
 TALL = (520, 500)
+FEW = 16  # allocations that a call may need, whatever its batch
 SMALL, LARGE = 4, 12  # batches of the other operations
 Call = tuple[str, tuple[int, int, int], Callable[[], Any]]  # op, (batch, m, n), the call
 
@@ -62,9 +63,8 @@ def count(session: Session) -> None:
     def point(backend: str, lanes: int, call: Call) -> None:
         op, shape, fn = call
         with session.check("allocations", op=op, batch=shape[0], backend=backend) as check:
-            timing = measure(
-                session.clock(fn)
-            )  # also creates streams and handles, which are not counted
+            # This also creates streams and handles, which are not counted.
+            timing = measure(session.clock(fn))
             number = allocations(fn)
             more = {"lanes": lanes} if lanes else {}
             session.point(
@@ -77,9 +77,10 @@ def count(session: Session) -> None:
                 allocations=number,
                 **more,
             )
-            check.ok, check.value = True, number
-            if session.patched.has_routes and number > 12:
-                check.ok, check.reason = False, "more than a dozen: an allocation for every matrix?"
+            check.value = number
+            check.ok = number <= FEW
+            if not session.patched.has_routes:
+                check.skip, check.reason = True, "counted for comparison"
 
     assert session.patched.loaded
     session.prefer("cusolver")

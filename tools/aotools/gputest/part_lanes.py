@@ -266,7 +266,7 @@ def threads(session: Session) -> None:
         with session.check("lanes: two threads at once, bits", runs=20) as check:
             _in_threads(caller(0, 20), caller(1, 20))
             check.value = {"differing": sum(differing), "created": lib.created()}
-            check.ok = sum(differing) == 0 and lib.created() == 6
+            check.ok = sum(differing) == 0 and 3 <= lib.created() <= 6
         for mode in ("thread_local", "global"):
             with session.check(
                 "lanes: one thread captures while another calls", mode=mode

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from aotools.gputest.part_cliff import residual
 from aotools.gputest.plan import DTYPES
 from aotools.gputest.session import Check, Session
 
@@ -38,13 +39,14 @@ class Route:
         return self.backend != "batched_cublas" or m == n
 
 
+# What may call MAGMA last: should it hang on a NaN, the others' rows are written.
 ROUTES = (
-    Route("choice"),
     Route("choice", "cusolver"),
     Route("choice", "cublas"),
     Route("batched_cublas"),
     Route("looped_cusolver"),
     Route("streamed_cusolver", lanes=4),
+    Route("choice"),
     Route("stock"),
 )
 
@@ -228,19 +230,15 @@ def _large(session: Session, route: Route, dtype: str, found: Findings) -> Itera
         return  # as many calls as matrices, and nothing that the limit touches
     for batch in LARGE_BATCHES:
         yield
-        a = _dominant(session, dtype, (batch, 3, 3)) + _matrices(session, dtype, (batch, 3, 3))
+        a = _dominant(session, dtype, (batch, 3, 3))
         _verify(session, a, session.torch.linalg.lu_factor_ex(a), f"batch {batch}", found)
         # and the solve after it, which has a limit of its own
         b = _matrices(session, dtype, (batch, 3, 1))
         x, info = session.torch.linalg.solve_ex(a, b)
         double = session.torch.complex128 if a.is_complex() else session.torch.float64
-        residual = (a.to(double) @ x.to(double) - b.to(double)).norm(dim=(-2, -1))
-        scale = a.to(double).norm(dim=(-2, -1)) * x.to(double).norm(dim=(-2, -1))
-        error = (
-            residual / scale
-        ).max()  # backward error: X may be large where A is ill conditioned
-        if not float(error) < 30 * 3 * session.torch.finfo(a.dtype).eps or int(info.abs().max()):
-            found.wrong.append(f"batch {batch}: solve_ex is off by {float(error):.3g}")
+        error = residual(session.torch, *(each.to(double) for each in (a, x, b)))
+        if not error < 50 * session.torch.finfo(a.dtype).eps or int(info.abs().max()):
+            found.wrong.append(f"batch {batch}: solve_ex is off by {error:.3g}")
 
 
 def _empty(session: Session, route: Route, dtype: str, found: Findings) -> Iterator[None]:

@@ -204,6 +204,7 @@ def config(
 ) -> dict[str, Any]:
     """The plugin's settings for a process."""
     return {
+        "torch": True,
         "library": str(session.paths[library]),
         "preference": library == PATCHED,
         "shard": shard,

@@ -65,7 +65,7 @@ class Job:
 
 def _cliff() -> list[Job]:
     def job(name: str, library: str, seconds: float, **options: Any) -> Job:
-        return Job("cliff", name, library, "part_cliff:run", seconds, 150, options)
+        return Job("cliff", name, library, "part_cliff:run", seconds, 200, options)
 
     return [
         job(
@@ -79,7 +79,7 @@ def _cliff() -> list[Job]:
         job(
             "unpatched-nomagma",
             "unpatched-nomagma",
-            45,
+            60,
             preferences=["default"],
             also_float32=["cusolver"],
         ),

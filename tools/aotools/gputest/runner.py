@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotools.env import UserError
+from aotools.env import ROOT, UserError
 from aotools.gputest.child import NO_GPU
 from aotools.gputest.libraries import Library
 from aotools.gputest.plan import STOCK, Job
@@ -221,11 +221,22 @@ def _file(record: Record, job: Job, key: str, done: Outcome) -> None:
     if done.state != "done" and record.finished(job.title, key):
         print(f"   the rows of {job.title} from before are kept", flush=True)
         return
+    done = without_paths(done)
     entry: Row = {"state": done.state, "key": key, "seconds": round(done.seconds, 1)}
     entry["date"] = time.strftime("%Y-%m-%d", time.gmtime())
     if done.reason:
         entry["reason"] = done.reason
     record.put(job.title, [row for row in done.rows if "op" in row or "result" in row], entry)
+
+
+def without_paths(done: Outcome) -> Outcome:
+    """The outcome with this machine's folders as names: a record is for others."""
+    folders = {str(ROOT): "<checkout>", sys.prefix: "<python>", tempfile.gettempdir(): "<tmp>"}
+    text = json.dumps([done.rows, done.reason])
+    for folder in sorted(folders, key=len, reverse=True):
+        text = text.replace(json.dumps(folder)[1:-1] + "/", folders[folder] + "/")
+    rows, reason = json.loads(text)
+    return Outcome(done.state, rows, done.seconds, reason)
 
 
 def fingerprint(libraries: Mapping[str, Library]) -> dict[str, str]:

@@ -28,8 +28,17 @@ class Rows:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Writes one row."""
-        self._out.write(json.dumps(row) + "\n")
+        self._out.write(json.dumps(row, allow_nan=False) + "\n")
         self._out.flush()
+
+
+def without_nan(value: Any) -> Any:
+    """The value with NaN and inf as text: JSON has no numbers for them."""
+    if isinstance(value, dict):
+        return {key: without_nan(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass
@@ -222,12 +231,13 @@ class Session:
             result = "pass"
         else:
             result = "vendor" if made.vendor else "fail"
+        value = without_nan(made.value)
         params = {"library": self.library, **params}
         row = {
             "name": name,
             "params": params,
             "result": result,
-            "value": made.value,
+            "value": value,
             "reason": made.reason,
         }
         self.rows.write(row)

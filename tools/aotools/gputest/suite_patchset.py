@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -83,6 +81,18 @@ def commit_of_checkout(stated: str | None, noted: Row) -> str | None:
     return head.stdout.strip() + ("-dirty" if changed.stdout.strip() else "")
 
 
+def command(parts: list[str]) -> str:
+    """The command as a record states it, without folders of the machine."""
+    return f"tools/gpu-test patchset --parts {','.join(parts)}"
+
+
+def built(library: libraries.Library) -> Row:
+    """What a record says of how a library was built: nothing of the machine that did it."""
+    wanted = ("base", "patches", "entries", "torch", "cuda", "compiler", "date")
+    facts = {key: library.facts[key] for key in wanted if key in library.facts}
+    return facts | {"magma": library.facts.get("magma", {}).get("mode")}
+
+
 def upstream_tests(arguments: argparse.Namespace) -> Path:
     """The folder or file of upstream's tests: --tests, else what was packed, else the applied
     tree's.
@@ -106,21 +116,24 @@ def run(arguments: argparse.Namespace) -> int:
     log = arguments.logs.absolute() / "patchset.log"
     machine = runner.probe(log)
     found = libraries.find(arguments.libs)
-    libraries.require(arguments.libs, found, {job.library for job in jobs} - {plan.STOCK})
+    needed = {name for job in jobs for name in (job.library, *job.also)} - {plan.STOCK}
+    libraries.require(arguments.libs, found, needed)
     noted = libraries.manifest(arguments.libs)
-    command = shlex.join(["tools/gpu-test", *sys.argv[1:]])
     commit = commit_of_checkout(arguments.commit, noted)
-    meta: Row = {"topic": TOPIC, "command": command, "commit": commit, **machine}
+    meta: Row = {"topic": TOPIC, "command": command(parts), "commit": commit, **machine}
     meta |= {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "libraries": runner.fingerprint(found),
     }
     meta |= {
-        "built": {name: library.facts for name, library in found.items()},
+        "built": {name: built(library) for name, library in found.items()},
         "host_cores": os.cpu_count(),
     }
     name = record_name(TOPIC, str(meta["gpu"]), str(meta["torch"]))
     record, words = Record.open(arguments.out.absolute() / name, meta, arguments.resume)
+    # A run that goes on with a record: the command that would make all of it.
+    before = {title.partition("/")[0] for title in record.jobs}
+    record.meta["command"] = command([part for part in plan.PARTS if part in {*before, *parts}])
     print(
         f"{meta['gpu']}, driver {meta['driver']}, torch {meta['torch']}. {words}".strip(),
         flush=True,

@@ -1,10 +1,10 @@
 """A pytest plugin for running upstream's test_linalg.py of 2.6.0 on a later torch, with or without
 a relinked library.
 
-Loaded by `-p aotools.gputest.upstream_plugin`; $ATEN_OVERRIDES_UPSTREAM names a JSON file:
-"library" (empty: none), "preference" (add the name "cublas"), "out", "shard", "shards", and test
-names: "done", "only", "left_out", "first". Each event is written to "out" at once, so that a crash
-loses nothing.
+Loaded by `-p aotools.gputest.upstream_plugin`. $ATEN_OVERRIDES_UPSTREAM names a JSON file: "torch"
+(prepare it), "library" (empty: none), "preference" (add the name "cublas"), "out", "shard",
+"shards", and test names: "done", "only", "left_out", "first". Each event is written to "out" at
+once, so that a crash loses nothing.
 """
 
 from __future__ import annotations
@@ -124,9 +124,8 @@ def first_line(longrepr: str) -> str:
 
 def device_works() -> bool:
     """Whether the device still answers after a failure."""
-    import torch
-
-    if not torch.cuda.is_available():
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
         return True
     try:
         torch.cuda.synchronize()
@@ -138,7 +137,8 @@ def device_works() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Prepares torch, loads the library and registers the hooks."""
     settings = json.loads(Path(os.environ["ATEN_OVERRIDES_UPSTREAM"]).read_text(encoding="utf-8"))
-    prepare_torch()
+    if settings["torch"]:
+        prepare_torch()
     if settings["library"]:
         from aotools.patchset import loader
 
