@@ -27,37 +27,45 @@ DTYPES = {
     "complex128": torch.complex128,
 }
 GETRF = {"float32": "S", "float64": "D", "complex64": "C", "complex128": "Z"}
+COPIES = 16  # at most, of each problem: more than the L2 cache holds where that is possible
+COPY_BYTES = 256 << 20
 SIZES = [8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 511, 512, 513, 768, 1024, 2048]
 BATCHES = [1, 4, 64, 256, 1024, 4096]
 LIMIT_BYTES = 5 << 30
 
 
 def timed(
-    call: Callable[[], object], restore: Callable[[], object], repeats: int, graph: bool
+    calls: list[Callable[[], object]], restore: Callable[[], object], repeats: int, graph: bool
 ) -> tuple[float, float, float]:
-    """Median, least and largest milliseconds of `call`, the input restored before each run.
+    """Median, least and largest milliseconds of one of `calls`, which work on buffers of their own.
 
-    With `graph` the call is captured once and replayed, so that launches from Python do not count.
+    All buffers are restored, then all calls run between two events. With `graph` they are captured
+    once and replayed, so that launches from Python do not count.
     """
     restore()
-    call()
+    calls[0]()
     torch.cuda.synchronize()
-    run = call
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    replay: Callable[[], object] = run
     if graph:
         captured = torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured):
-            call()
-        run = captured.replay
+            run()
+        replay = captured.replay
     times = []
     for index in range(repeats + 1):
         restore()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
-        run()
+        replay()
         end.record()
         torch.cuda.synchronize()
         if index:
-            times.append(begin.elapsed_time(end))
+            times.append(begin.elapsed_time(end) / len(calls))
     return statistics.median(times), min(times), max(times)
 
 
@@ -105,7 +113,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--plans",
         default="",
-        help="further plans to time, as route:leaf:outer,... (blocked:32:128); * means the own plan",
+        help="further plans to time, as route:leaf:outer:resident,... (blocked:32:128:1); 0 keeps the own plan's",
     )
     parser.add_argument("--rivals", default="", help="any of batched_cublas,stock,cusolver")
     parser.add_argument("--repeats", type=int, default=9)
@@ -145,12 +153,12 @@ def point_calls(
     calls: dict[str, tuple[Callable[[], object], bool]] = {}
     plans: dict[str, Plan] = {"batched_native": Plan()}
     for text in filter(None, options.plans.split(",")):
-        route, leaf, outer = text.split(":")
-        plans[f"batched_native {text}"] = Plan(route, int(leaf), int(outer))
+        route, *numbers = text.split(":")
+        plans[f"batched_native {text}"] = Plan(route, *map(int, numbers))
     for label, plan in plans.items():
         if plan.route == "blocked" and n <= plan.leaf // 2:
             continue
-        if plan.route == "block" and library.route(work) != "block":
+        if plan.route == "block" and n > 160:
             continue
         space = library.workspace(work, plan=plan)
 
@@ -186,17 +194,23 @@ def main(arguments: list[str]) -> int:
                 size = batch * n * n * DTYPES[name].itemsize
                 if size > LIMIT_BYTES or time.monotonic() - began > options.seconds:
                     continue
+                copies = max(1, min(COPIES, COPY_BYTES // size))
                 source = column_major(batch, n, n, DTYPES[name])
                 source.normal_(generator=generator)
-                work = torch.empty_like(source)
+                works = [torch.empty_like(source) for _ in range(copies)]
+
+                def restore(
+                    works: list[torch.Tensor] = works, source: torch.Tensor = source
+                ) -> None:
+                    for work in works:
+                        work.copy_(source)
+
+                made = [point_calls(library, vendor, options, name, work) for work in works]
                 line = []
-                for label, (call, graph) in point_calls(
-                    library, vendor, options, name, work
-                ).items():
+                for label, (_, graph) in made[0].items():
                     repeats = options.repeats if label.startswith("batched_native") else 3
-                    median, least, most = timed(
-                        call, lambda work=work, source=source: work.copy_(source), repeats, graph
-                    )
+                    calls = [one[label][0] for one in made]
+                    median, least, most = timed(calls, restore, repeats, graph)
                     points.append(
                         {
                             "op": "lu_factor_ex",

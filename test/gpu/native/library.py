@@ -22,26 +22,35 @@ class Plan:
     route: str | None = None
     leaf: int = 0
     outer: int = 0
+    resident: int = 0
 
-    def arguments(self) -> tuple[int, int, int]:
-        """The three integers that the C entry points take."""
-        return (-1 if self.route is None else ROUTES[self.route], self.leaf, self.outer)
+    def arguments(self) -> tuple[int, int, int, int]:
+        """The four integers that the C entry points take."""
+        route = -1 if self.route is None else ROUTES[self.route]
+        return (route, self.leaf, self.outer, self.resident)
 
 
-def column_major(batch: int, m: int, n: int, dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised (batch, m, n) CUDA tensor whose matrices are column-major."""
-    return torch.empty((batch, n, m), dtype=dtype, device="cuda").mT
+def column_major(
+    batch: int, m: int, n: int, dtype: torch.dtype, device: str = "cuda"
+) -> torch.Tensor:
+    """An uninitialised (batch, m, n) tensor whose matrices are column-major."""
+    return torch.empty((batch, n, m), dtype=dtype, device=device).mT
 
 
 class Library:
-    """The loaded library. Every call goes to torch's current stream and cuBLAS handle."""
+    """The loaded library. Every call goes to torch's current stream and cuBLAS handle.
 
-    def __init__(self, path: str | None = None) -> None:
-        torch.cuda.init()
+    device "cpu" is for the library built for the simulated device.
+    """
+
+    def __init__(self, path: str | None = None, device: str = "cuda") -> None:
+        self.device = device
+        if device == "cuda":
+            torch.cuda.init()
         self._library = ctypes.CDLL(path or os.environ["BATCHED_LU_LIBRARY"])
         int64, size = ctypes.c_int64, ctypes.c_size_t
         shape = [ctypes.c_int, int64, int64, int64, ctypes.c_int]
-        plan = [ctypes.c_int] * 3
+        plan = [ctypes.c_int] * 4
         pointer = ctypes.c_void_p
         self._library.lu_message.restype = ctypes.c_char_p
         self._library.lu_route.argtypes = shape
@@ -68,7 +77,7 @@ class Library:
     ) -> torch.Tensor:
         """A workspace of that size."""
         size = self.workspace_bytes(a, pivot, plan)
-        return torch.empty(size, dtype=torch.uint8, device="cuda")
+        return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def factor(
         self,
@@ -102,8 +111,8 @@ class Library:
             info.data_ptr(),
             workspace.data_ptr(),
             workspace.numel(),
-            torch.cuda.current_blas_handle(),
-            torch.cuda.current_stream().cuda_stream,
+            torch.cuda.current_blas_handle() if self.device == "cuda" else None,
+            torch.cuda.current_stream().cuda_stream if self.device == "cuda" else None,
         )
         if status != 0:
             raise RuntimeError(self._library.lu_message().decode())
@@ -113,10 +122,10 @@ class Library:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """LU, pivots and info of a copy of `source` (batch, m, n); outputs start poisoned."""
         batch, m, n = source.shape
-        a = column_major(batch, m, n, source.dtype)
+        a = column_major(batch, m, n, source.dtype, self.device)
         a.copy_(source)
         steps = min(m, n)
-        pivots = torch.full((batch, steps), -7, dtype=torch.int32, device="cuda")
-        info = torch.full((batch,), -7, dtype=torch.int32, device="cuda")
+        pivots = torch.full((batch, steps), -7, dtype=torch.int32, device=self.device)
+        info = torch.full((batch,), -7, dtype=torch.int32, device=self.device)
         self.factor(a, pivots, info, pivot, plan)
         return a, pivots, info

@@ -13,14 +13,15 @@ native::LuProblem problem_of(int scalar, int64_t batch, int64_t m, int64_t n, in
   return {static_cast<native::Scalar>(scalar), batch, m, n, pivot != 0};
 }
 
-// leaf or outer of 0 keeps the plan's own; route below 0 likewise.
-native::LuPlan plan_of(const native::LuProblem& problem, int route, int leaf, int outer) {
+// leaf, outer or resident of 0 keeps the plan's own; route below 0 likewise.
+native::LuPlan plan_of(const native::LuProblem& problem, int route, int leaf, int outer, int resident) {
   native::LuPlan plan = native::lu_plan(problem);
   if (route >= 0) {
     plan.route = static_cast<native::LuRoute>(route);
   }
   plan.leaf = leaf > 0 ? leaf : (plan.leaf > 0 ? plan.leaf : 64);
   plan.outer = outer > 0 ? outer : (plan.outer > 0 ? plan.outer : 128);
+  plan.resident = resident > 0 ? resident : plan.resident;
   return plan;
 }
 } // namespace
@@ -37,9 +38,9 @@ __attribute__((visibility("default"))) int lu_route(
 }
 
 __attribute__((visibility("default"))) size_t lu_workspace_bytes(
-    int scalar, int64_t batch, int64_t m, int64_t n, int pivot, int route, int leaf, int outer) {
+    int scalar, int64_t batch, int64_t m, int64_t n, int pivot, int route, int leaf, int outer, int resident) {
   const auto problem = problem_of(scalar, batch, m, n, pivot);
-  return native::lu_workspace(problem, plan_of(problem, route, leaf, outer));
+  return native::lu_workspace(problem, plan_of(problem, route, leaf, outer, resident));
 }
 
 __attribute__((visibility("default"))) int lu_run(
@@ -51,6 +52,7 @@ __attribute__((visibility("default"))) int lu_run(
     int route,
     int leaf,
     int outer,
+    int resident,
     void* a,
     int64_t lda,
     int64_t stride,
@@ -65,7 +67,7 @@ __attribute__((visibility("default"))) int lu_run(
     const auto problem = problem_of(scalar, batch, m, n, pivot);
     native::lu_factor(
         problem,
-        plan_of(problem, route, leaf, outer),
+        plan_of(problem, route, leaf, outer, resident),
         a,
         lda,
         stride,

@@ -93,13 +93,22 @@ def test_families(library: Library, dtype: torch.dtype, name: str) -> None:
 
 
 @pytest.mark.parametrize("leaf", [8, 16, 32, 64])
-@pytest.mark.parametrize("outer", [32, 64, 128])
-def test_every_blocking(library: Library, leaf: int, outer: int) -> None:
+@pytest.mark.parametrize("outer", [32, 64, 128, 256])
+@pytest.mark.parametrize("resident", [1, 3])
+def test_every_blocking(library: Library, leaf: int, outer: int, resident: int) -> None:
     for dtype in DTYPES:
-        for n in [40, 129, 333]:
-            a = random(3, n, dtype, generator(n))
-            plan = Plan("blocked", min(leaf, outer), outer)
+        for n, batch in [(40, 3), (129, 3), (333, 3), (333, 70)]:
+            a = random(batch, n, dtype, generator(n))
+            plan = Plan("blocked", min(leaf, outer), outer, resident)
             assert_factored(a, *library.lu(a, plan=plan))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_block_for_the_whole_matrix(library: Library, dtype: torch.dtype) -> None:
+    largest = {4: 216, 8: 152, 16: 104}[dtype.itemsize]
+    for n in range(33, largest, 5):
+        a = random(3, n, dtype, generator(n))
+        assert_factored(a, *library.lu(a, plan=Plan("block")))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

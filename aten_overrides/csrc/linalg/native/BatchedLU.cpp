@@ -13,6 +13,8 @@ namespace at::native::batched_native {
 namespace {
 
 constexpr int kWarpLimit = 32;
+// Columns up to which one block per matrix beats panels and products (H200, float32: NOTES.md).
+constexpr int kBlockLimit = 64, kBlockLimitFew = 96;
 constexpr int kTallWidth = 8;
 constexpr int64_t kMaxItems = 65535; // cuBLAS's limit for a batch
 
@@ -27,12 +29,15 @@ void check_cublas(cublasStatus_t status, const char* call) {
   }
 }
 
-size_t shared_limit() {
-  int device = 0, bytes = 0;
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
   C10_CUDA_CHECK(cudaGetDevice(&device));
-  C10_CUDA_CHECK(
-      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return static_cast<size_t>(bytes);
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
+size_t shared_limit() {
+  return static_cast<size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
 template <typename Use>
@@ -107,6 +112,10 @@ int levels_of(int leaf, int outer) {
   return levels;
 }
 
+int blocks_of(int m, int n, int outer) {
+  return (std::min(m, n) + outer - 1) / outer;
+}
+
 int power_below(int x) {
   int power = 1;
   while (power * 2 <= x) {
@@ -139,27 +148,43 @@ class BlockedLU {
 
   // Panel width for `rows` rows: what fits, cut to a power of two so that halves line up.
   static int leaf_width(int rows, const LuPlan& plan, size_t shared) {
-    const int fits = block_lu_width<T>(rows, plan.leaf, shared);
+    const int fits = block_lu_width<T>(rows, plan.leaf, shared / plan.resident);
     return fits == 0 ? std::min(kTallWidth, plan.leaf) : power_below(fits);
   }
-  static int outer_width(int leaf, const LuPlan& plan) {
+  // Width of the outer blocks, the same for all: the first panel is the narrowest.
+  static int outer_width(int m, const LuPlan& plan, size_t shared) {
+    const int leaf = leaf_width(m, plan, shared);
     return std::min(std::max(plan.outer, leaf), leaf << (kMaxLevels - 1));
   }
-  static int64_t level_elements(int m, int outer, int leaf) {
-    return static_cast<int64_t>(levels_of(leaf, outer)) * (m + outer);
+  // int32 elements of one matrix's maps: those of the levels, and with a finish also the order that
+  // each outer block made.
+  static int64_t map_elements(int m, int n, const LuPlan& plan, size_t shared) {
+    const int outer = outer_width(m, plan, shared);
+    const int levels = levels_of(leaf_width(m, plan, shared), outer);
+    const int64_t blocks = finish_fits<T>(m, shared) ? blocks_of(m, n, outer) : 0;
+    return static_cast<int64_t>(levels) * (m + outer) + blocks * m;
   }
 
   void run() {
     const int steps = std::min(whole_.m, whole_.n);
-    for (start_ = 0; start_ < steps;) {
-      leaf_ = leaf_width(whole_.m - start_, plan_, shared_);
-      outer_ = outer_width(leaf_, plan_);
+    outer_ = outer_width(whole_.m, plan_, shared_);
+    const bool finish = whole_.pivot && finish_fits<T>(whole_.m, shared_);
+    const int levels = levels_of(leaf_width(whole_.m, plan_, shared_), outer_);
+    int32_t* const orders = maps_ + static_cast<int64_t>(levels) * (whole_.m + outer_);
+    for (start_ = 0; start_ < steps; start_ += outer_) {
+      leaf_ = std::min(outer_, leaf_width(whole_.m - start_, plan_, shared_));
+      order_ = finish ? orders + start_ / outer_ * static_cast<int64_t>(whole_.m) : nullptr;
       const int width = std::min(outer_, steps - start_);
       const int next = start_ + width;
       factor(start_, width);
-      exchange(start_, width, 0, whole_.pivot ? start_ : 0, next, whole_.n - next);
+      const int left = whole_.pivot && !finish ? start_ : 0;
+      exchange(start_, width, 0, left, next, whole_.n - next);
       update(start_, width, next, whole_.n - next);
-      start_ = next;
+    }
+    if (finish) {
+      launch_finish(
+          Finish<T>{whole_, orders, level_stride_, outer_, blocks_of(whole_.m, whole_.n, outer_)},
+          stream_);
     }
   }
 
@@ -185,7 +210,8 @@ class BlockedLU {
 
   Level level(int index, int start, int width) const {
     int32_t* const now = maps_ + index * static_cast<int64_t>(whole_.m + outer_);
-    return Level{now, now + whole_.m, start, width};
+    const bool outermost = leaf_ << index >= outer_ && order_ != nullptr;
+    return Level{outermost ? order_ : now, now + whole_.m, start, width};
   }
 
   void panel(int first, int width) {
@@ -214,6 +240,7 @@ class BlockedLU {
     launch_exchange(
         Exchange<T>{
             whole_, level(index, start, width), level_stride_, left, left_n, right, right_n},
+        shared_,
         stream_);
   }
 
@@ -263,6 +290,7 @@ class BlockedLU {
   size_t shared_;
   cublasHandle_t handle_;
   cudaStream_t stream_;
+  int32_t* order_ = nullptr; // the current outer block's row order, if kept for the finish
   int start_ = 0, leaf_ = 0, outer_ = 0;
 };
 
@@ -271,9 +299,8 @@ int64_t map_elements(const LuProblem& problem, const LuPlan& plan) {
   if (plan.route != LuRoute::Blocked || !problem.pivot) {
     return 0;
   }
-  const int m = static_cast<int>(problem.m);
-  const int leaf = BlockedLU<T>::leaf_width(m, plan, shared_limit());
-  return BlockedLU<T>::level_elements(m, BlockedLU<T>::outer_width(leaf, plan), leaf);
+  return BlockedLU<T>::map_elements(
+      static_cast<int>(problem.m), static_cast<int>(problem.n), plan, shared_limit());
 }
 
 void check(const LuProblem& p, int64_t lda, int64_t stride, int64_t pivot_stride) {
@@ -296,23 +323,40 @@ void check(const LuProblem& p, int64_t lda, int64_t stride, int64_t pivot_stride
 
 } // namespace
 
+namespace {
+
+// Measured on an H200 with float32 at n 64..2048 and batch 1..4096; see NOTES.md.
+int outer_choice(int64_t steps, int64_t batch) {
+  if (steps <= 128) {
+    return 128;
+  }
+  if (batch < 32 || steps <= 192 || (steps <= 256 && batch < 128)) {
+    return 64;
+  }
+  return steps < 896 ? 128 : 256;
+}
+
+} // namespace
+
 LuPlan lu_plan(const LuProblem& problem) {
   const int64_t steps = std::min(problem.m, problem.n);
   if (problem.batch == 0 || steps == 0) {
-    return {LuRoute::None, 0, 0};
+    return {LuRoute::None, 0, 0, 1};
   }
   if (problem.m <= kWarpLimit && problem.n <= kWarpLimit) {
-    return {LuRoute::Warp, 0, 0};
+    return {LuRoute::Warp, 0, 0, 1};
   }
   const int m = static_cast<int>(problem.m);
-  const bool whole = problem.n <= 256 && with_scalar(problem.scalar, [&](auto x) {
+  // Enough matrices that several panels share a multiprocessor most of the time.
+  const bool crowded = problem.batch > 4 * device_attribute(cudaDevAttrMultiProcessorCount);
+  const bool whole = problem.n <= (crowded ? kBlockLimit : kBlockLimitFew) && with_scalar(problem.scalar, [&](auto x) {
     const int n = static_cast<int>(problem.n);
     return block_lu_width<decltype(x)>(m, n, shared_limit()) == n;
   });
   if (whole) {
-    return {LuRoute::Block, 0, 0};
+    return {LuRoute::Block, 0, 0, 1};
   }
-  return {LuRoute::Blocked, 64, 128};
+  return {LuRoute::Blocked, 64, outer_choice(steps, problem.batch), crowded && m > 256 ? 2 : 1};
 }
 
 size_t lu_workspace(const LuProblem& problem, const LuPlan& plan) {

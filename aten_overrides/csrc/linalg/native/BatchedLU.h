@@ -31,12 +31,13 @@ enum class LuRoute : int8_t {
   Blocked, // panels by one block per matrix, the rest by exchange kernels and cuBLAS
 };
 
-// How a problem is factored on the current device. Callers may change leaf and outer (powers of two,
-// leaf <= outer <= 128) before lu_workspace; lu_plan chooses them.
+// How a problem is factored on the current device; lu_plan chooses. For measurements leaf and outer may
+// be other powers of two, leaf <= outer <= 256; the workspace depends on them.
 struct LuPlan {
   LuRoute route;
   int leaf; // widest panel that one block factors
   int outer; // width of the trailing products
+  int resident; // panels narrow enough for this many blocks on a multiprocessor
 };
 
 LuPlan lu_plan(const LuProblem& problem);

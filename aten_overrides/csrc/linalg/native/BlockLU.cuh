@@ -10,7 +10,8 @@
 
 // One block per matrix (or per panel of a larger matrix): read once into shared memory, factored
 // there, written once. Thread t owns rows t, t + blockDim.x, ...; W columns at a time live in
-// registers. Rows never move before the end: `pos` says where a row stands. One barrier a column:
+// registers. Rows never move before the end: `pos` says where a row stands, counted from the strip's
+// first column. One barrier a column:
 // each warp publishes its best row together with its key, so that whoever wins, its row is already
 // there; two buffers keep the next column's writers away from this column's readers.
 namespace at::native::batched_native {
@@ -18,85 +19,58 @@ namespace at::native::batched_native {
 template <typename T, int W, int R, int kMaxThreads>
 struct BlockLU {
   static_assert(W % 2 == 0, "the two buffers of candidate rows alternate by column");
-  static constexpr int kWarps = kMaxThreads / 32;
-  static constexpr int kStep = W + 16 / sizeof(T); // row length of U: 16-byte accesses without conflicts
   using Key = key_t_of<T>;
+  static constexpr int kWarps = kMaxThreads / 32;
+  static_assert(2 * kWarps * (sizeof(Key) + 4) % 16 == 0, "what follows keys and tags is 16-aligned");
+  static constexpr int kPack = 16 / sizeof(T);
+  static constexpr int kMail = W + (kPack > 2 ? kPack : 2); // a row, its pivot's inverse and scale
+  static constexpr int kStep = W + kPack; // row length of U: 16-byte accesses without conflicts
 
-  T* rows; // [2][kWarps][W] the warps' candidate rows
-  T* lower; // [W][W] multipliers of the pivot rows
+  T* mail; // [2][kWarps][kMail] the warps' candidates: row, inverse, scale
+  Key* keys; // [2][kWarps] and their keys
+  uint32_t* tags; // [2][kWarps] and position * 32 + warp
+  T* lower; // [W][W] multipliers of the pivot rows, a column contiguous
   T* upper; // [columns right of the strip][kStep]
   T* matrix; // [n][ld]
-  Key* keys; // [2][kWarps]
-  uint32_t* places; // [2][kWarps]
   int32_t* holder; // [W] slot of each pivot row
   int32_t* slot_at; // [m] which slot stands at a position
+  int32_t* place_at; // [min(m, n)] where each pivot was found
 
   static __host__ __device__ int leading(int m) {
     return m | 1; // odd: a row's elements fall into different banks
   }
   static __host__ size_t bytes(int m, int n) {
-    const size_t elements = static_cast<size_t>(2 * kWarps + W) * W +
+    const size_t elements = static_cast<size_t>(2 * kWarps) * kMail + W * W +
         static_cast<size_t>(std::max(n - W, 0)) * kStep + static_cast<size_t>(n) * leading(m);
-    return elements * sizeof(T) + 2 * kWarps * (sizeof(Key) + sizeof(uint32_t)) +
-        (W + static_cast<size_t>(m)) * sizeof(int32_t) + 16;
+    return 2 * kWarps * (sizeof(Key) + sizeof(uint32_t)) + elements * sizeof(T) +
+        (W + static_cast<size_t>(m) + std::min(m, n)) * sizeof(int32_t);
   }
   __device__ BlockLU(unsigned char* base, int m, int n) {
-    rows = reinterpret_cast<T*>(base);
-    lower = rows + 2 * kWarps * W;
+    keys = reinterpret_cast<Key*>(base);
+    tags = reinterpret_cast<uint32_t*>(keys + 2 * kWarps);
+    mail = reinterpret_cast<T*>(tags + 2 * kWarps);
+    lower = mail + 2 * kWarps * kMail;
     upper = lower + W * W;
     matrix = upper + max(n - W, 0) * kStep;
-    const size_t used = static_cast<size_t>(matrix + n * leading(m) - rows) * sizeof(T);
-    keys = reinterpret_cast<Key*>(base + (used + 7) / 8 * 8);
-    places = reinterpret_cast<uint32_t*>(keys + 2 * kWarps);
-    holder = reinterpret_cast<int32_t*>(places + 2 * kWarps);
+    holder = reinterpret_cast<int32_t*>(matrix + n * leading(m));
     slot_at = holder + W;
+    place_at = slot_at + m;
   }
 };
 
-template <typename T>
-struct alignas(16) Pack {
-  static constexpr int size = 16 / sizeof(T);
-  T value[size];
-};
-
-// Move what of W contiguous elements lies at or after `from` (a constant after unrolling), 16 bytes
-// at a time.
-template <typename T, int W>
-__device__ __forceinline__ void load_row(T (&to)[W], const T* from_row, int from) {
-  constexpr int V = Pack<T>::size;
-  static_assert(W % V == 0, "rows are moved in 16-byte pieces");
-#pragma unroll
-  for (int j = 0; j < W; j += V) {
-    if (j + V > from) {
-      const Pack<T> pack = *reinterpret_cast<const Pack<T>*>(from_row + j);
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        to[j + v] = pack.value[v];
-      }
-    }
-  }
-}
-template <typename T, int W>
-__device__ __forceinline__ void store_row(T* to_row, const T (&values)[W], int from) {
-  constexpr int V = Pack<T>::size;
-#pragma unroll
-  for (int j = 0; j < W; j += V) {
-    if (j + V > from) {
-      Pack<T> pack;
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        pack.value[v] = values[j + v];
-      }
-      *reinterpret_cast<Pack<T>*>(to_row + j) = pack;
-    }
-  }
+// The same number, but the compiler cannot tell: addresses are computed anew from it instead of being
+// kept in W registers from an earlier use.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
 }
 
-template <typename T, int W, int R, int kMaxThreads>
-__global__ void __launch_bounds__(kMaxThreads) block_lu_kernel(Panel<T> p) {
+template <typename T, int W, int R, int kMaxThreads, int kBlocks>
+__global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T> p) {
   using Shared = BlockLU<T, W, R, kMaxThreads>;
   using Key = typename Shared::Key;
   constexpr int kWarps = Shared::kWarps;
+  constexpr int kMail = Shared::kMail;
   constexpr int kStep = Shared::kStep;
   extern __shared__ __align__(16) unsigned char raw[];
 
@@ -104,26 +78,30 @@ __global__ void __launch_bounds__(kMaxThreads) block_lu_kernel(Panel<T> p) {
   const int ld = Shared::leading(m);
   const Shared s(raw, m, n);
   const int threads = blockDim.x, tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-  const int warps = threads / 32;
   const int64_t item = blockIdx.x;
   T* const a = p.whole.a + item * p.whole.stride + p.first * (p.whole.lda + 1);
-  int32_t* const pivots = p.whole.pivots + item * p.whole.pivot_stride + p.first;
 
-  int pos[R]; // -1: no such row; below the current column: a finished pivot row
+  int pos[R]; // below the current column: a finished pivot row or no row at all
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int slot = tid + r * threads;
-    pos[r] = slot < m ? slot : -1;
+    pos[r] = slot < m ? slot : -0x40000000;
     if (slot < m) {
+#pragma unroll 8
       for (int c = 0; c < n; ++c) {
         __pipeline_memcpy_async(&s.matrix[slot + c * ld], &a[slot + c * p.whole.lda], sizeof(T));
       }
     }
   }
   __pipeline_commit();
+  for (int i = tid; i < 2 * kWarps; i += threads) {
+    s.keys[i] = 0; // also of warps that this launch does not have
+    s.tags[i] = 0xffffffffu;
+  }
   __pipeline_wait_prior(0); // a thread reads only its own rows before the next barrier
+  __syncthreads();
 
-  int first_zero = 0;
+  const uint32_t mask = p.whole.pivot ? ~0u : 0u; // without pivoting the first row left is the pivot
   for (int k0 = 0; k0 < steps; k0 += W) {
     T x[R][W];
 #pragma unroll
@@ -137,101 +115,84 @@ __global__ void __launch_bounds__(kMaxThreads) block_lu_kernel(Panel<T> p) {
 
 #pragma unroll
     for (int w = 0; w < W; ++w) {
-      const int k = k0 + w;
-      if (k >= steps) {
+      if (w >= steps - k0) {
         continue;
       }
-      const int buffer = w % 2;
-      const T* row = nullptr;
-      uint32_t place = k;
-      if (p.whole.pivot) {
-        Key key = 0;
-        uint32_t mine = 0xffffffffu;
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          const Key other = pos[r] >= k ? pivot_key(x[r][w]) : Key(0);
-          const uint32_t other_pos = static_cast<uint32_t>(pos[r]);
-          if (other > key || (other == key && other_pos < mine)) {
-            key = other;
-            mine = other_pos;
-          }
-        }
-        Key best;
-        uint32_t best_pos;
-        warp_argmax(key, mine, best, best_pos);
-        if (best != 0 && key == best && mine == best_pos) {
-          T* const mail = s.rows + (buffer * kWarps + warp) * W;
-#pragma unroll
-          for (int r = 0; r < R; ++r) {
-            if (R == 1 || static_cast<uint32_t>(pos[r]) == mine) {
-              store_row<T, W>(mail, x[r], w);
-            }
-          }
-        }
-        if (lane == 0) {
-          s.keys[buffer * kWarps + warp] = best;
-          s.places[buffer * kWarps + warp] = best_pos;
-        }
-        __syncthreads();
-        const bool counted = lane < warps;
-        const Key their_key = counted ? s.keys[buffer * kWarps + lane] : Key(0);
-        const uint32_t their_pos = counted ? s.places[buffer * kWarps + lane] : 0xffffffffu;
-        warp_argmax(their_key, their_pos, best, place);
-        const unsigned winners =
-            __ballot_sync(kFullWarp, their_key == best && their_pos == place);
-        row = s.rows + (buffer * kWarps + __ffs(winners) - 1) * W;
-      } else {
-        T* const mail = s.rows + buffer * kWarps * W;
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          if (pos[r] == k) {
-            store_row<T, W>(mail, x[r], w);
-          }
-        }
-        __syncthreads();
-        row = mail;
-      }
+      T* const mail = s.mail + w % 2 * kWarps * kMail;
 
-      T u[W];
-      load_row<T, W>(u, row, w);
-      if (tid == 0) {
-        pivots[k] = p.first + static_cast<int32_t>(place) + 1;
-        if (first_zero == 0 && is_zero(u[w])) {
-          first_zero = p.first + k + 1;
-        }
-      }
-      const Divisor<T> divisor(u[w]);
+      Key key = 0;
+      uint32_t mine = 0xffffffffu;
+      T value = zero<T>();
 #pragma unroll
       for (int r = 0; r < R; ++r) {
-        if (static_cast<uint32_t>(pos[r]) == place) {
-          pos[r] = k;
-        } else if (pos[r] == k) {
-          pos[r] = static_cast<int>(place);
+        const Key other = pos[r] >= w ? pivot_key(x[r][w], mask) : Key(0);
+        const uint32_t other_pos = static_cast<uint32_t>(pos[r]);
+        if (r == 0 || other > key || (other == key && other_pos < mine)) {
+          key = other;
+          mine = other_pos;
+          value = x[r][w];
         }
-        if (pos[r] > k) {
-          x[r][w] = divisor.divide(x[r][w]);
+      }
+      const Divisor<T> own = Divisor<T>::of(value); // needs no waiting, so every thread does it
+      // Exactly one lane has the tag that wins: it publishes. A tag is position and lane, then warp.
+      const uint32_t tag = mine << 5 | lane;
+      if (tag == warp_argmax(key, tag)) {
+        s.keys[w % 2 * kWarps + warp] = key;
+        s.tags[w % 2 * kWarps + warp] = mine << 5 | warp;
+        T* const row = mail + warp * kMail;
 #pragma unroll
-          for (int j = w + 1; j < W; ++j) {
-            x[r][j] = subtract_product(x[r][j], x[r][w], u[j]);
+        for (int r = 0; r < R; ++r) {
+          if (R == 1 || static_cast<uint32_t>(pos[r]) == mine) {
+            store_row<T, W>(row, x[r], w);
           }
+        }
+        row[W] = own.inverse;
+        *reinterpret_cast<real_t<T>*>(row + W + 1) = own.scale;
+      }
+      __syncthreads();
+
+      const int other = w % 2 * kWarps + lane % kWarps;
+      const uint32_t best = warp_argmax(s.keys[other], s.tags[other]);
+      const int place = static_cast<int>(best >> 5);
+      const T* const row = mail + best % 32 * kMail;
+      const Divisor<T> divisor{row[W], *reinterpret_cast<const real_t<T>*>(row + W + 1)};
+      T u[W];
+      load_row<T, W>(u, row, w);
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        if (pos[r] == place) {
+          pos[r] = w;
+          s.place_at[k0 + w] = k0 + place;
+        } else if (pos[r] == w) {
+          pos[r] = place;
+        }
+        const int active = pos[r] > w;
+        x[r][w] = select(active, divisor.divide(x[r][w]), x[r][w]);
+#pragma unroll
+        for (int j = w + 1; j < W; ++j) {
+          subtract_product_if(active, x[r][j], x[r][w], u[j]);
         }
       }
     }
 
     const int done = min(W, steps - k0);
+    const int same_ld = opaque(ld), same_k0 = opaque(k0);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int slot = tid + r * threads;
       if (slot < m) {
 #pragma unroll
         for (int w = 0; w < W; ++w) {
-          if (k0 + w < n) {
-            s.matrix[slot + (k0 + w) * ld] = x[r][w];
+          if (same_k0 + w < n) {
+            s.matrix[slot + (same_k0 + w) * same_ld] = x[r][w];
           }
         }
-        if (pos[r] >= k0 && pos[r] < k0 + done) {
-          s.holder[pos[r] - k0] = slot;
-          store_row<T, W>(s.lower + (pos[r] - k0) * W, x[r], 0);
+        if (pos[r] >= 0 && pos[r] < done) {
+          s.holder[pos[r]] = slot;
+#pragma unroll
+          for (int w = 0; w < W; ++w) {
+            s.lower[w * W + pos[r]] = x[r][w];
+          }
         }
       }
     }
@@ -247,40 +208,66 @@ __global__ void __launch_bounds__(kMaxThreads) block_lu_kernel(Panel<T> p) {
           y[w] = w < done ? right[s.holder[w] + c * ld] : zero<T>();
         }
 #pragma unroll
-        for (int w = 1; w < W; ++w) {
-          if (w < done) {
+        for (int v = 0; v < W - 1; ++v) {
+          T l[W];
+          load_row<T, W>(l, s.lower + v * W, v + 1);
 #pragma unroll
-            for (int v = 0; v < w; ++v) {
-              y[w] = subtract_product(y[w], s.lower[w * W + v], y[v]);
-            }
-            right[s.holder[w] + c * ld] = y[w];
+          for (int w = v + 1; w < W; ++w) {
+            y[w] = subtract_product(y[w], l[w], y[v]);
           }
         }
         store_row<T, W>(s.upper + c * kStep, y, 0);
+        const int same_c = opaque(c);
+#pragma unroll
+        for (int w = 1; w < W; ++w) {
+          if (w < done) {
+            right[s.holder[w] + same_c * ld] = y[w];
+          }
+        }
       }
       __syncthreads();
       if (k0 + W < m) {
-#pragma unroll 2
+#pragma unroll(R >= 4 ? 1 : 4 / R)
         for (int c = 0; c < rest; ++c) {
           T u[W];
           load_row<T, W>(u, s.upper + c * kStep, 0);
+          T* const column = right + c * ld;
+          T sum[R];
 #pragma unroll
           for (int r = 0; r < R; ++r) {
-            if (pos[r] >= k0 + W) {
-              T* const element = right + tid + r * threads + c * ld;
-              T value = *element;
+            sum[r] = column[min(tid + r * threads, m - 1)];
+          }
 #pragma unroll
-              for (int w = 0; w < W; ++w) {
-                value = subtract_product(value, x[r][w], u[w]);
-              }
-              *element = value;
+          for (int w = 0; w < W; ++w) {
+#pragma unroll
+            for (int r = 0; r < R; ++r) {
+              sum[r] = subtract_product(sum[r], x[r][w], u[w]);
+            }
+          }
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            if (pos[r] >= W) {
+              column[tid + r * threads] = sum[r];
             }
           }
         }
       }
     }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      pos[r] -= W;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    pos[r] += (steps + W - 1) / W * W; // from here on counted from the panel's first column
   }
 
+  __syncthreads();
+  constexpr int32_t kNone = 0x7fffffff;
+  if (tid == 0) {
+    *s.holder = kNone; // from here on the first zero pivot
+  }
   int before[R][kMaxLevels];
 #pragma unroll
   for (int r = 0; r < R; ++r) {
@@ -303,7 +290,7 @@ __global__ void __launch_bounds__(kMaxThreads) block_lu_kernel(Panel<T> p) {
     const int to = tid + r * threads;
     if (to < m) {
       const T* const from = s.matrix + s.slot_at[to];
-#pragma unroll 4
+#pragma unroll 8
       for (int c = 0; c < n; ++c) {
         a[to + c * p.whole.lda] = from[c * ld];
       }
@@ -320,18 +307,26 @@ __global__ void __launch_bounds__(kMaxThreads) block_lu_kernel(Panel<T> p) {
       }
     }
   }
+  int32_t* const pivots = p.whole.pivots + item * p.whole.pivot_stride + p.first;
+  for (int k = tid; k < steps; k += threads) {
+    pivots[k] = p.first + s.place_at[k] + 1;
+    if (is_zero(s.matrix[s.slot_at[k] + k * ld])) {
+      atomicMin(s.holder, p.first + k + 1);
+    }
+  }
+  __syncthreads();
   if (tid == 0) {
+    const int first_zero = *s.holder == kNone ? 0 : *s.holder;
     int32_t& info = p.whole.info[item];
-    if (p.first == 0) {
-      info = first_zero;
-    } else if (first_zero != 0 && info == 0) {
+    if (p.first == 0 || (first_zero != 0 && info == 0)) {
       info = first_zero;
     }
   }
 }
 
-// The shapes that are built: W columns in registers, R rows a thread, at most `threads` threads.
-template <typename T, int W_, int R_, int kMaxThreads_>
+// The shapes that are built: W columns in registers, R rows a thread, at most kMaxThreads threads and
+// registers for kBlocks blocks on a multiprocessor.
+template <typename T, int W_, int R_, int kMaxThreads_, int kBlocks>
 struct BlockShape {
   static constexpr int W = W_, R = R_, kMaxThreads = kMaxThreads_;
   static size_t bytes(int m, int n) {
@@ -341,7 +336,7 @@ struct BlockShape {
     const int m = p.whole.m - p.first;
     const int threads = ((m + R - 1) / R + 31) / 32 * 32;
     const size_t shared = bytes(m, p.n);
-    auto* const kernel = block_lu_kernel<T, W, R, kMaxThreads>;
+    auto* const kernel = block_lu_kernel<T, W, R, kMaxThreads, kBlocks>;
     if (shared > 48 * 1024) {
       C10_CUDA_CHECK(cudaFuncSetAttribute(
           kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
@@ -355,14 +350,14 @@ struct BlockShape {
 template <typename T, typename Use>
 bool with_block_shape(int rows, Use&& use) {
   constexpr int words = sizeof(T) / 4; // registers an element
-  if (rows <= 256) {
-    use(BlockShape<T, words == 4 ? 8 : 16, 1, 256>{});
-  } else if (rows <= 1024) {
-    use(BlockShape<T, 16 / words, 2, 512>{});
+  if (rows <= 64) {
+    use(BlockShape<T, words == 4 ? 8 : 16, 1, 64, words == 1 ? 12 : 8>{});
+  } else if (rows <= 256) {
+    use(BlockShape<T, words == 4 ? 8 : 16, 2, 128, words == 1 ? 5 : 3>{});
   } else if (rows <= 2048) {
-    use(BlockShape<T, 16 / words, 4, 512>{});
+    use(BlockShape<T, 16 / words, 4, 512, 1>{});
   } else if (rows <= 4096) {
-    use(BlockShape<T, 8 / words, 8, 512>{});
+    use(BlockShape<T, words == 1 ? 4 : 2, 8, 512, 1>{});
   } else {
     return false;
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include <cuda_pipeline.h>
 
 #include <ATen/native/cuda/linalg/native/Kernels.h>
@@ -7,32 +9,60 @@
 #include <ATen/native/cuda/linalg/native/Scalar.cuh>
 
 // Row exchange from a permutation, and for the columns to the right of a factored block the triangular
-// solve with its unit lower triangle in the same pass. A block owns 32 columns of one matrix, so every
-// read of a column is ordered before its writes by barriers alone.
+// solve with its unit lower triangle in the same pass. A block owns a tile of columns of one matrix, so
+// every read of a column is ordered before its writes by barriers alone.
 //
 // The exchange of K pivots moves rows from anywhere into the top K places, and only rows that stood in
 // the top K to anywhere else: so K gathered loads and at most K scattered stores a column do it.
 namespace at::native::batched_native {
 
-constexpr int kExchangeColumns = 32;
 constexpr int kExchangeWarps = 4;
+constexpr int64_t kFewBlocks = 256; // about two to a multiprocessor
 
 template <typename T>
-struct ExchangeShared {
-  static constexpr int kBlock = sizeof(T) >= 16 ? 16 : 32; // rows solved at a time, in registers
-  static constexpr int kStride = kExchangeColumns + 1;
+struct ExchangeTile {
+  static constexpr int kColumns = sizeof(T) >= 16 ? 16 : 32;
+  static constexpr int kBlock = kColumns; // rows solved at a time, in registers
+  static constexpr int kStride = kColumns + 1;
 
   static __host__ __device__ int padded(int width) {
     return (width + kBlock - 1) / kBlock * kBlock;
   }
-  static __host__ size_t bytes(int width, bool solve) {
+  // Elements before block `index` of the triangle, when the blocks lie one after the other.
+  static __host__ __device__ int triangle(int index) {
+    return index * (index + 1) / 2 * kBlock * kBlock;
+  }
+  // With `whole` the triangle has room of its own and is read with the columns, else block by block
+  // into the room of the old rows.
+  static __host__ size_t bytes(int width, bool whole) {
     const size_t rows = padded(width);
-    return (rows * kStride + (solve ? rows * kBlock : 0) + kBlock) * sizeof(T) +
+    return (rows * (kColumns + kStride) + kBlock + (whole ? triangle(padded(width) / kBlock) : 0)) *
+        sizeof(T) +
         2 * rows * sizeof(int32_t);
   }
 };
 
-// x[rows of this block] -= L x[rows before], then the block's own triangle by one warp.
+// Start to read rows first .. first + kBlock of the triangle, a column contiguous, zeros elsewhere.
+template <typename T>
+__device__ __forceinline__ void read_triangle(
+    T* lower,
+    const T* triangle,
+    int64_t lda,
+    int width,
+    int first) {
+  constexpr int B = ExchangeTile<T>::kBlock;
+  for (int i = threadIdx.x; i < (first + B) * B; i += 32 * kExchangeWarps) {
+    const int r = first + i % B, j = i / B;
+    if (r < width && j < r) {
+      __pipeline_memcpy_async(&lower[i], &triangle[r + j * lda], sizeof(T));
+    } else {
+      lower[i] = zero<T>();
+    }
+  }
+}
+
+// Solves L x = x in place for the tile: rows of one block after the other, first minus the rows above
+// them, then the block's own triangle. `lower` holds all of L if `whole`, else has room for a block.
 template <typename T>
 __device__ __forceinline__ void solve_tile(
     T* x,
@@ -40,65 +70,94 @@ __device__ __forceinline__ void solve_tile(
     const T* triangle,
     int64_t lda,
     int width,
-    int warp,
-    int lane) {
-  using Shared = ExchangeShared<T>;
-  constexpr int B = Shared::kBlock;
-  constexpr int kRows = B / kExchangeWarps;
+    bool whole) {
+  using Tile = ExchangeTile<T>;
+  constexpr int B = Tile::kBlock;
+  constexpr int kPerThread = 2; // columns, and B / parts rows of each
+  constexpr int kLanes = Tile::kColumns / kPerThread;
+  constexpr int kRows = B * kLanes / (32 * kExchangeWarps);
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const int column = tid % kLanes, row = tid / kLanes * kRows;
   for (int first = 0; first < width; first += B) {
-    for (int j = warp; j < first + B; j += kExchangeWarps) {
-      for (int q = lane; q < B; q += 32) {
-        const int row = first + q;
-        lower[j * B + q] = row < width && j < row ? triangle[row + j * lda] : zero<T>();
-      }
+    if (!whole) {
+      read_triangle(lower, triangle, lda, width, first);
+      __pipeline_commit();
+      __pipeline_wait_prior(0);
+      __syncthreads();
     }
-    __syncthreads();
     if (first > 0) {
-      T sum[kRows];
+      T sum[kRows][kPerThread];
 #pragma unroll
       for (int q = 0; q < kRows; ++q) {
-        sum[q] = x[(first + warp * kRows + q) * Shared::kStride + lane];
+#pragma unroll
+        for (int c = 0; c < kPerThread; ++c) {
+          sum[q][c] = x[(first + row + q) * Tile::kStride + column + c * kLanes];
+        }
       }
 #pragma unroll 4
       for (int j = 0; j < first; ++j) {
-        const T value = x[j * Shared::kStride + lane];
+        T value[kPerThread], l[kRows];
+#pragma unroll
+        for (int c = 0; c < kPerThread; ++c) {
+          value[c] = x[j * Tile::kStride + column + c * kLanes];
+        }
+        if constexpr (kRows % Pack<T>::size == 0) {
+          load_row<T, kRows>(l, lower + j * B + row, 0);
+        } else {
+#pragma unroll
+          for (int q = 0; q < kRows; ++q) {
+            l[q] = lower[j * B + row + q];
+          }
+        }
 #pragma unroll
         for (int q = 0; q < kRows; ++q) {
-          sum[q] = subtract_product(sum[q], lower[j * B + warp * kRows + q], value);
+#pragma unroll
+          for (int c = 0; c < kPerThread; ++c) {
+            sum[q][c] = subtract_product(sum[q][c], l[q], value[c]);
+          }
         }
       }
 #pragma unroll
       for (int q = 0; q < kRows; ++q) {
-        x[(first + warp * kRows + q) * Shared::kStride + lane] = sum[q];
+#pragma unroll
+        for (int c = 0; c < kPerThread; ++c) {
+          x[(first + row + q) * Tile::kStride + column + c * kLanes] = sum[q][c];
+        }
       }
       __syncthreads();
     }
-    if (warp == 0) {
+    if (warp == 0 && lane < Tile::kColumns) {
       T y[B];
 #pragma unroll
       for (int q = 0; q < B; ++q) {
-        y[q] = x[(first + q) * Shared::kStride + lane];
+        y[q] = x[(first + q) * Tile::kStride + lane];
       }
 #pragma unroll
       for (int j = 0; j < B - 1; ++j) {
+        T l[B];
+        load_row<T, B>(l, lower + (first + j) * B, j + 1);
 #pragma unroll
         for (int q = j + 1; q < B; ++q) {
-          y[q] = subtract_product(y[q], lower[(first + j) * B + q], y[j]);
+          y[q] = subtract_product(y[q], l[q], y[j]);
         }
       }
 #pragma unroll
       for (int q = 1; q < B; ++q) {
-        x[(first + q) * Shared::kStride + lane] = y[q];
+        x[(first + q) * Tile::kStride + lane] = y[q];
       }
     }
     __syncthreads();
+    if (whole) {
+      lower += (first + B) * B;
+    }
   }
 }
 
 template <typename T>
 __global__ void __launch_bounds__(32 * kExchangeWarps)
-    exchange_kernel(Exchange<T> p, int left_tiles, int tiles) {
-  using Shared = ExchangeShared<T>;
+    exchange_kernel(Exchange<T> p, int left_tiles, int tiles, bool whole) {
+  using Tile = ExchangeTile<T>;
+  constexpr int kColumns = Tile::kColumns;
   extern __shared__ __align__(16) unsigned char raw[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t item = blockIdx.x / tiles;
@@ -106,18 +165,19 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
   const bool solve = tile >= left_tiles;
   const int start = p.level.start, width = p.level.width;
   const int64_t lda = p.whole.lda;
-  const int rows = Shared::padded(width);
+  const int rows = Tile::padded(width);
 
-  T* const x = reinterpret_cast<T*>(raw);
-  T* const lower = x + (rows * Shared::kStride + Shared::kBlock - 1) / Shared::kBlock * Shared::kBlock;
-  // The maps lie last, whether or not any tile of this launch solves.
+  T* const old = reinterpret_cast<T*>(raw); // [column][row] what stands in the top rows
+  T* const x = old + rows * kColumns; // [row][column] what comes there
+  T* const own = x + (rows * Tile::kStride + Tile::kBlock - 1) / Tile::kBlock * Tile::kBlock;
+  T* const lower = whole ? own : old;
   int32_t* const comes = reinterpret_cast<int32_t*>(
-      lower + (p.right_n > 0 ? rows * Shared::kBlock : 0));
+      whole ? own + Tile::triangle(rows / Tile::kBlock) : own);
   int32_t* const goes = comes + rows;
 
   T* const matrix = p.whole.a + item * p.whole.stride;
-  const int skipped = (solve ? tile - left_tiles : tile) * kExchangeColumns;
-  const int columns = min(kExchangeColumns, (solve ? p.right_n : p.left_n) - skipped);
+  const int skipped = (solve ? tile - left_tiles : tile) * kColumns;
+  const int columns = min(kColumns, (solve ? p.right_n : p.left_n) - skipped);
   T* const a = matrix + ((solve ? p.right : p.left) + skipped) * lda;
 
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
@@ -125,13 +185,23 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
     goes[i] = p.whole.pivot ? p.level.gone[item * p.level_stride + i] : start;
   }
   __syncthreads();
-  for (int c = warp; c < kExchangeColumns; c += kExchangeWarps) {
+  for (int c = warp; c < kColumns; c += kExchangeWarps) {
     for (int i = lane; i < rows; i += 32) {
       if (c < columns && i < width) {
-        __pipeline_memcpy_async(&x[i * Shared::kStride + c], &a[comes[i] + c * lda], sizeof(T));
+        __pipeline_memcpy_async(&x[i * Tile::kStride + c], &a[comes[i] + c * lda], sizeof(T));
+        if (goes[i] >= start + width) {
+          __pipeline_memcpy_async(&old[c * rows + i], &a[start + i + c * lda], sizeof(T));
+        }
       } else {
-        x[i * Shared::kStride + c] = zero<T>();
+        x[i * Tile::kStride + c] = zero<T>();
       }
+    }
+  }
+  const T* const triangle = matrix + start * (lda + 1);
+  if (whole && solve) {
+    for (int first = 0; first < width; first += Tile::kBlock) {
+      read_triangle(
+          lower + Tile::triangle(first / Tile::kBlock), triangle, lda, width, first);
     }
   }
   __pipeline_commit();
@@ -140,38 +210,128 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
   for (int c = warp; c < columns; c += kExchangeWarps) {
     for (int i = lane; i < width; i += 32) {
       if (goes[i] >= start + width) {
-        a[goes[i] + c * lda] = a[start + i + c * lda];
+        a[goes[i] + c * lda] = old[c * rows + i];
       }
     }
   }
-  __syncthreads();
   if (solve) {
-    solve_tile(x, lower, matrix + start * (lda + 1), lda, width, warp, lane);
+    __syncthreads();
+    solve_tile(x, lower, triangle, lda, width, whole);
   }
   for (int c = warp; c < columns; c += kExchangeWarps) {
     for (int i = lane; i < width; i += 32) {
-      a[start + i + c * lda] = x[i * Shared::kStride + c];
+      a[start + i + c * lda] = x[i * Tile::kStride + c];
     }
   }
 }
 
 template <typename T>
-void launch_exchange(const Exchange<T>& p, cudaStream_t stream) {
-  const int left_tiles = (p.left_n + kExchangeColumns - 1) / kExchangeColumns;
-  const int tiles = left_tiles + (p.right_n + kExchangeColumns - 1) / kExchangeColumns;
-  const size_t shared = ExchangeShared<T>::bytes(p.level.width, p.right_n > 0);
+void launch_exchange(const Exchange<T>& p, size_t shared_limit, cudaStream_t stream) {
+  using Tile = ExchangeTile<T>;
+  const int left_tiles = (p.left_n + Tile::kColumns - 1) / Tile::kColumns;
+  const int tiles = left_tiles + (p.right_n + Tile::kColumns - 1) / Tile::kColumns;
   if (tiles == 0) {
     return;
   }
+  const int64_t blocks = p.whole.batch * tiles;
+  // Few blocks: nothing hides the latency of reading L piece by piece.
+  const bool whole = p.right_n > 0 && blocks <= kFewBlocks &&
+      Tile::bytes(p.level.width, true) <= shared_limit;
+  const size_t shared = Tile::bytes(p.level.width, whole);
   if (shared > 48 * 1024) {
     C10_CUDA_CHECK(cudaFuncSetAttribute(
         exchange_kernel<T>,
         cudaFuncAttributeMaxDynamicSharedMemorySize,
         static_cast<int>(shared)));
   }
-  const int64_t blocks = p.whole.batch * tiles;
   exchange_kernel<T><<<static_cast<unsigned>(blocks), 32 * kExchangeWarps, shared, stream>>>(
-      p, left_tiles, tiles);
+      p, left_tiles, tiles, whole);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+// Bring the finished columns of every outer block into the row order of the blocks after it: one pass
+// over whole columns at the end instead of one scattered exchange per block.
+constexpr int kFinishThreads = 256;
+constexpr int kFinishColumns = 32; // of one tile, staged a few at a time
+
+template <typename T>
+__global__ void __launch_bounds__(kFinishThreads)
+    finish_kernel(Finish<T> p, int tile_columns, int staged, int tiles) {
+  extern __shared__ __align__(16) unsigned char raw[];
+  const int64_t item = blockIdx.x / tiles;
+  const int column = static_cast<int>(blockIdx.x % tiles) * tile_columns;
+  const int m = p.whole.m;
+  const int top = (column / p.outer + 1) * p.outer; // rows above stay
+  const int rows = m - top;
+  T* const stage = reinterpret_cast<T*>(raw);
+  int32_t* const from = reinterpret_cast<int32_t*>(stage + static_cast<int64_t>(staged) * rows);
+  const int32_t* const orders = p.orders + item * p.order_stride;
+
+  for (int i = threadIdx.x; i < rows; i += kFinishThreads) {
+    int row = top + i;
+    for (int block = p.blocks - 1; block * p.outer >= top; --block) {
+      if (row >= block * p.outer) {
+        row = orders[static_cast<int64_t>(block) * m + row];
+      }
+    }
+    from[i] = row - top;
+  }
+  T* const a = p.whole.a + item * p.whole.stride + top + column * p.whole.lda;
+  for (int done = 0; done < tile_columns; done += staged) {
+    const int count = min(staged, tile_columns - done);
+    __syncthreads();
+    for (int c = 0; c < count; ++c) {
+      for (int i = threadIdx.x; i < rows; i += kFinishThreads) {
+        __pipeline_memcpy_async(
+            &stage[static_cast<int64_t>(c) * rows + i],
+            &a[i + (done + c) * p.whole.lda],
+            sizeof(T));
+      }
+    }
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    for (int c = 0; c < count; ++c) {
+      for (int i = threadIdx.x; i < rows; i += kFinishThreads) {
+        a[i + (done + c) * p.whole.lda] = stage[static_cast<int64_t>(c) * rows + from[i]];
+      }
+    }
+  }
+}
+
+template <typename T>
+size_t finish_bytes(int m, int staged) {
+  return m * (staged * sizeof(T) + sizeof(int32_t));
+}
+
+template <typename T>
+bool finish_fits(int m, size_t shared) {
+  return finish_bytes<T>(m, 1) <= shared;
+}
+
+template <typename T>
+void launch_finish(const Finish<T>& p, cudaStream_t stream) {
+  const int columns = (p.blocks - 1) * p.outer;
+  if (columns == 0) {
+    return;
+  }
+  const int tile_columns = std::min(kFinishColumns, p.outer);
+  const int tiles = columns / tile_columns;
+  const int rows = p.whole.m - p.outer;
+  int staged = tile_columns;
+  while (staged > 1 && finish_bytes<T>(rows, staged) > 56 * 1024) {
+    staged /= 2; // four blocks to a multiprocessor where that is possible
+  }
+  const size_t shared = finish_bytes<T>(rows, staged);
+  if (shared > 48 * 1024) {
+    C10_CUDA_CHECK(cudaFuncSetAttribute(
+        finish_kernel<T>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize,
+        static_cast<int>(shared)));
+  }
+  const int64_t blocks = p.whole.batch * tiles;
+  finish_kernel<T><<<static_cast<unsigned>(blocks), kFinishThreads, shared, stream>>>(
+      p, tile_columns, staged, tiles);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

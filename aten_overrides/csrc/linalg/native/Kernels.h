@@ -16,7 +16,6 @@ struct alignas(2 * sizeof(Real)) Complex {
 };
 
 constexpr int kMaxLevels = 6; // permutations kept by the blocked route, one per level of its recursion
-constexpr int kMaxOuter = 128; // widest block whose triangular solve the exchange kernel does
 
 template <typename T>
 struct WholeMatrices {
@@ -61,6 +60,17 @@ struct Exchange {
   int right, right_n;
 };
 
+// Give the columns of each outer block the row order of the blocks after it. orders: per matrix `blocks`
+// maps of m rows, each as Level::now made since its block's start.
+template <typename T>
+struct Finish {
+  WholeMatrices<T> whole;
+  const int32_t* orders;
+  int64_t order_stride;
+  int outer;
+  int blocks;
+};
+
 template <typename T>
 void launch_warp_lu(const WholeMatrices<T>& p, cudaStream_t stream); // m, n <= 32
 
@@ -76,6 +86,12 @@ template <typename T>
 void launch_tall_lu(const Panel<T>& p, cudaStream_t stream);
 
 template <typename T>
-void launch_exchange(const Exchange<T>& p, cudaStream_t stream);
+void launch_exchange(const Exchange<T>& p, size_t shared, cudaStream_t stream);
+
+// Whether a column of m rows and its map fit into `shared` bytes, as launch_finish needs.
+template <typename T>
+bool finish_fits(int m, size_t shared);
+template <typename T>
+void launch_finish(const Finish<T>& p, cudaStream_t stream);
 
 } // namespace at::native::batched_native

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -21,6 +22,13 @@ struct RealOf<Complex<Real>> {
 };
 template <typename T>
 using real_t = typename RealOf<T>::type;
+
+__device__ __forceinline__ float absolute(float x) {
+  return fabsf(x);
+}
+__device__ __forceinline__ double absolute(double x) {
+  return fabs(x);
+}
 
 template <typename T>
 __device__ __forceinline__ T zero() {
@@ -58,60 +66,83 @@ __device__ __forceinline__ Complex<Real> subtract_product(
   return r;
 }
 
-// The magnitude that pivoting compares: |x|, for complex |re| + |im| as in LAPACK's icamax/izamax.
-template <typename T>
-__device__ __forceinline__ real_t<T> magnitude(T x) {
-  if constexpr (RealOf<T>::complex) {
-    return fabs(x.re) + fabs(x.im);
-  } else {
-    return fabs(x);
-  }
+// c -= a * b where `active` is not 0, as a predicated instruction: a branch would keep the compiler
+// from interleaving independent elements, a select would cost an instruction more.
+__device__ __forceinline__ void subtract_product_if(int active, float& c, float a, float b) {
+  asm("{ .reg .pred p; setp.ne.s32 p, %1, 0; @p fma.rn.f32 %0, %2, %3, %0; }"
+      : "+f"(c)
+      : "r"(active), "f"(-a), "f"(b));
 }
-
-// Magnitudes as unsigned integers in the same order, NaN above everything (so that a NaN becomes the
-// pivot and reaches the whole trailing matrix), 0 kept free for "no candidate".
+__device__ __forceinline__ void subtract_product_if(int active, double& c, double a, double b) {
+  asm("{ .reg .pred p; setp.ne.s32 p, %1, 0; @p fma.rn.f64 %0, %2, %3, %0; }"
+      : "+d"(c)
+      : "r"(active), "d"(-a), "d"(b));
+}
 template <typename Real>
-struct PivotKey;
-template <>
-struct PivotKey<float> {
-  using type = uint32_t;
-  __device__ static type of(float magnitude) {
-    return (__float_as_uint(magnitude) & 0x7fffffffu) + 1u;
-  }
-};
-template <>
-struct PivotKey<double> {
-  using type = uint64_t;
-  __device__ static type of(double magnitude) {
-    return (static_cast<uint64_t>(__double_as_longlong(magnitude)) & 0x7fffffffffffffffull) + 1ull;
-  }
-};
-template <typename T>
-using key_t_of = typename PivotKey<real_t<T>>::type;
+__device__ __forceinline__ void subtract_product_if(
+    int active,
+    Complex<Real>& c,
+    Complex<Real> a,
+    Complex<Real> b) {
+  subtract_product_if(active, c.re, a.re, b.re);
+  subtract_product_if(active, c.im, a.re, b.im);
+  subtract_product_if(active, c.re, -a.im, b.im);
+  subtract_product_if(active, c.im, a.im, b.re);
+}
 
 template <typename T>
-__device__ __forceinline__ key_t_of<T> pivot_key(T x) {
-  return PivotKey<real_t<T>>::of(magnitude(x));
+__device__ __forceinline__ T select(bool first, T a, T b) {
+  if constexpr (RealOf<T>::complex) {
+    return T{first ? a.re : b.re, first ? a.im : b.im};
+  } else {
+    return first ? a : b;
+  }
 }
+
+// What pivoting compares for complex elements: |re| + |im| as in LAPACK's icamax and izamax.
+template <typename Real>
+__device__ __forceinline__ Real magnitude(Complex<Real> x) {
+  return absolute(x.re) + absolute(x.im);
+}
+
+// Magnitudes as odd unsigned integers in the same order: the bits without the sign. NaN lies above
+// everything (so that it becomes the pivot and reaches the whole trailing matrix), 0 stays free for
+// "no candidate". `mask` is all ones, or 0 to make all candidates equal.
+__device__ __forceinline__ uint32_t key_of(float x, uint32_t mask) {
+  return (__float_as_uint(x) << 1 & mask) | 1u;
+}
+__device__ __forceinline__ uint64_t key_of(double x, uint32_t mask) {
+  const uint64_t bits = static_cast<uint64_t>(__double_as_longlong(x)) << 1;
+  return (bits & (static_cast<uint64_t>(mask) << 32 | mask)) | 1u;
+}
+
+template <typename T>
+__device__ __forceinline__ auto pivot_key(T x, uint32_t mask) {
+  if constexpr (RealOf<T>::complex) {
+    return key_of(magnitude(x), mask);
+  } else {
+    return key_of(x, mask);
+  }
+}
+template <typename T>
+using key_t_of = std::conditional_t<sizeof(real_t<T>) == 8, uint64_t, uint32_t>;
 
 constexpr unsigned kFullWarp = 0xffffffffu;
 
-__device__ __forceinline__ uint32_t warp_max(uint32_t key) {
-  return __reduce_max_sync(kFullWarp, key);
+// Among the lanes that hold the largest key the smallest tag, on every lane. With the position in the
+// tag's upper bits that is LAPACK's rule for ties. Straight-line on purpose: a rare branch for ties
+// makes the compiler keep registers alive for it in every unrolled column.
+__device__ __forceinline__ uint32_t warp_argmax(uint32_t key, uint32_t tag) {
+  const bool leads = key == __reduce_max_sync(kFullWarp, key);
+  return __reduce_min_sync(kFullWarp, leads ? tag : 0xffffffffu);
 }
-__device__ __forceinline__ uint64_t warp_max(uint64_t key) {
+__device__ __forceinline__ uint32_t warp_argmax(uint64_t key, uint32_t tag) {
   const uint32_t high = static_cast<uint32_t>(key >> 32);
-  const uint32_t best_high = __reduce_max_sync(kFullWarp, high);
-  const uint32_t low = high == best_high ? static_cast<uint32_t>(key) : 0u;
-  const uint32_t best_low = __reduce_max_sync(kFullWarp, low);
-  return (static_cast<uint64_t>(best_high) << 32) | best_low;
-}
-
-// Among the lanes that hold the largest key, the smallest position: LAPACK's rule for ties.
-template <typename Key>
-__device__ __forceinline__ void warp_argmax(Key key, uint32_t pos, Key& best, uint32_t& best_pos) {
-  best = warp_max(key);
-  best_pos = __reduce_min_sync(kFullWarp, key == best ? pos : 0xffffffffu);
+  bool leads = high == __reduce_max_sync(kFullWarp, high);
+  const uint32_t low = leads ? static_cast<uint32_t>(key) : 0u;
+  const uint32_t best_low = __reduce_max_sync(kFullWarp, low); // by all lanes, so not behind &&
+  leads = leads && low == best_low;
+  return __reduce_min_sync(kFullWarp, leads ? tag : 0xffffffffu);
 }
 
 template <typename T>
@@ -159,32 +190,72 @@ __device__ __forceinline__ double reciprocal(double x) {
 template <typename T>
 struct Divisor {
   using Real = real_t<T>;
-  Real scale;
   T inverse;
-  bool null;
+  Real scale;
 
-  __device__ __forceinline__ explicit Divisor(T p) : null(is_zero(p)) {
+  static __device__ __forceinline__ Divisor of(T p) {
+    Divisor d;
     if constexpr (RealOf<T>::complex) {
-      scale = scale_to_one(fmax(fabs(p.re), fabs(p.im)));
-      const T q{p.re * scale, p.im * scale};
+      const Real re = absolute(p.re), im = absolute(p.im);
+      d.scale = scale_to_one(re > im ? re : im);
+      const T q{p.re * d.scale, p.im * d.scale};
       const Real norm = reciprocal(q.re * q.re + q.im * q.im);
-      inverse = T{q.re * norm, -q.im * norm};
+      d.inverse = is_zero(p) ? T{norm, norm} : T{q.re * norm, -q.im * norm};
     } else {
-      scale = scale_to_one(p);
-      inverse = reciprocal(p * scale);
+      d.scale = scale_to_one(p);
+      d.inverse = reciprocal(p * d.scale);
     }
+    return d;
   }
 
   __device__ __forceinline__ T divide(T x) const {
-    T q;
     if constexpr (RealOf<T>::complex) {
       const T y{x.re * scale, x.im * scale};
-      q = T{y.re * inverse.re - y.im * inverse.im, y.re * inverse.im + y.im * inverse.re};
+      const T q{y.re * inverse.re - y.im * inverse.im, y.re * inverse.im + y.im * inverse.re};
+      return is_zero(x) && isinf(inverse.re) ? x : q;
     } else {
-      q = (x * scale) * inverse;
+      const T q = (x * scale) * inverse;
+      return is_zero(x) && isinf(inverse) ? x : q;
     }
-    return null && is_zero(x) ? x : q;
   }
 };
+
+// 16 bytes of elements, and moves of what of W contiguous elements lies at or after `from` (a constant
+// after unrolling).
+template <typename T>
+struct alignas(16) Pack {
+  static constexpr int size = 16 / sizeof(T);
+  T value[size];
+};
+template <typename T, int W>
+__device__ __forceinline__ void load_row(T (&to)[W], const T* from_row, int from) {
+  constexpr int V = Pack<T>::size;
+  static_assert(W % V == 0, "rows are moved in 16-byte pieces");
+#pragma unroll
+  for (int j = 0; j < W; j += V) {
+    if (j + V > from) {
+      const Pack<T> pack = *reinterpret_cast<const Pack<T>*>(from_row + j);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        to[j + v] = pack.value[v];
+      }
+    }
+  }
+}
+template <typename T, int W>
+__device__ __forceinline__ void store_row(T* to_row, const T (&values)[W], int from) {
+  constexpr int V = Pack<T>::size;
+#pragma unroll
+  for (int j = 0; j < W; j += V) {
+    if (j + V > from) {
+      Pack<T> pack;
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        pack.value[v] = values[j + v];
+      }
+      *reinterpret_cast<Pack<T>*>(to_row + j) = pack;
+    }
+  }
+}
 
 } // namespace at::native::batched_native

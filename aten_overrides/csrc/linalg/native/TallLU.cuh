@@ -28,20 +28,18 @@ __global__ void __launch_bounds__(kTallThreads) tall_lu_kernel(Panel<T> p) {
       Key key = 0;
       uint32_t mine = 0xffffffffu;
       for (int i = k + tid; i < m; i += kTallThreads) {
-        const Key other = pivot_key(a[i + k * lda]);
+        const Key other = pivot_key(a[i + k * lda], ~0u);
         if (other > key) {
           key = other;
           mine = i;
         }
       }
-      Key best;
-      warp_argmax(key, mine, best, place);
-      if (lane == 0) {
-        keys[warp] = best;
-        places[warp] = place;
+      if (warp_argmax(key, mine) == mine && (key != 0 || lane == 0)) {
+        keys[warp] = key;
+        places[warp] = mine;
       }
       __syncthreads();
-      warp_argmax(keys[lane], places[lane], best, place);
+      place = warp_argmax(keys[lane], places[lane]);
       for (int c = tid; c < n && place != static_cast<uint32_t>(k); c += kTallThreads) {
         const T upper = a[k + c * lda];
         a[k + c * lda] = a[place + c * lda];
@@ -56,7 +54,7 @@ __global__ void __launch_bounds__(kTallThreads) tall_lu_kernel(Panel<T> p) {
         first_zero = p.first + k + 1;
       }
     }
-    const Divisor<T> divisor(pivot);
+    const Divisor<T> divisor = Divisor<T>::of(pivot);
     for (int i = k + 1 + tid; i < m; i += kTallThreads) {
       const T multiplier = divisor.divide(a[i + k * lda]);
       a[i + k * lda] = multiplier;

@@ -12,26 +12,25 @@ namespace at::native::batched_native {
 
 constexpr int kWarpLUThreads = 128;
 
+// The lane, among the N that share a matrix, whose row becomes the pivot row.
 template <typename T, int N>
-__device__ __forceinline__ void group_argmax(
-    key_t_of<T> key,
-    uint32_t pos,
-    key_t_of<T>& best,
-    uint32_t& best_pos) {
+__device__ __forceinline__ int group_leader(key_t_of<T> key, uint32_t pos) {
   if constexpr (N == 32) {
-    warp_argmax(key, pos, best, best_pos);
+    const uint32_t best = warp_argmax(key, pos << 5 | (threadIdx.x % 32));
+    return static_cast<int>(best % 32);
   } else {
-    best = key;
-    best_pos = pos;
+    uint32_t best_pos = pos;
 #pragma unroll
     for (int step = N / 2; step > 0; step /= 2) {
-      const auto other = __shfl_xor_sync(kFullWarp, best, step, N);
+      const auto other = __shfl_xor_sync(kFullWarp, key, step, N);
       const uint32_t other_pos = __shfl_xor_sync(kFullWarp, best_pos, step, N);
-      if (other > best || (other == best && other_pos < best_pos)) {
-        best = other;
+      if (other > key || (other == key && other_pos < best_pos)) {
+        key = other;
         best_pos = other_pos;
       }
     }
+    const unsigned holders = __ballot_sync(kFullWarp, pos == best_pos);
+    return __ffs(holders >> (threadIdx.x % 32 / N * N)) - 1;
   }
 }
 
@@ -49,6 +48,7 @@ __global__ void __launch_bounds__(kWarpLUThreads) warp_lu_kernel(WholeMatrices<T
     a[j] = present && lane < m && j < n ? matrix[lane + j * p.lda] : zero<T>();
   }
   int pos = lane < m ? lane : -1;
+  const uint32_t mask = p.pivot ? ~0u : 0u; // without pivoting the first row left is the pivot
   int my_pivot = 0;
   int first_zero = 0;
 
@@ -57,27 +57,24 @@ __global__ void __launch_bounds__(kWarpLUThreads) warp_lu_kernel(WholeMatrices<T
     if (k >= steps) {
       continue;
     }
-    uint32_t pivot_pos = k;
-    if (p.pivot) {
-      key_t_of<T> best;
-      group_argmax<T, N>(pos >= k ? pivot_key(a[k]) : 0, static_cast<uint32_t>(pos), best, pivot_pos);
-    }
-    const unsigned holders = __ballot_sync(kFullWarp, static_cast<uint32_t>(pos) == pivot_pos);
-    const int source = __ffs(N == 32 ? holders : holders >> ((threadIdx.x % 32) / N * N)) - 1;
-    if (static_cast<uint32_t>(pos) == pivot_pos) {
+    const key_t_of<T> key = pos >= k ? pivot_key(a[k], mask) : 0;
+    const int source = group_leader<T, N>(key, static_cast<uint32_t>(pos));
+    const int place = __shfl_sync(kFullWarp, pos, source, N);
+    const Divisor<T> mine = Divisor<T>::of(a[k]); // meanwhile, by every lane
+    const T pivot = shuffle(a[k], source, N);
+    const Divisor<T> divisor{shuffle(mine.inverse, source, N), shuffle(mine.scale, source, N)};
+    if (lane == source) {
       pos = k;
     } else if (pos == k) {
-      pos = static_cast<int>(pivot_pos);
+      pos = place;
     }
     if (lane == k) {
-      my_pivot = static_cast<int>(pivot_pos) + 1;
+      my_pivot = place + 1;
     }
-    const T pivot = shuffle(a[k], source, N);
     if (first_zero == 0 && is_zero(pivot)) {
       first_zero = k + 1;
     }
     const bool below = pos > k;
-    const Divisor<T> divisor(pivot);
     if (below) {
       a[k] = divisor.divide(a[k]);
     }

@@ -1,0 +1,26 @@
+// Asynchronous copies, done when the thread commits them: a read before that sees the old content.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+
+namespace simulated {
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+inline std::map<int, std::vector<Copy>> copies; // by thread
+} // namespace simulated
+
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
+  simulated::copies[simulated::block->current].push_back({to, from, bytes});
+}
+inline void __pipeline_commit() {}
+inline void __pipeline_wait_prior(int) {
+  for (const auto& copy : simulated::copies[simulated::block->current]) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  simulated::copies[simulated::block->current].clear();
+}

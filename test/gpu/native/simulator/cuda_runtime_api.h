@@ -1,0 +1,268 @@
+// A stand-in for the CUDA runtime that runs one block at a time on the host: every thread is a fibre,
+// barriers and warp operations switch between them. Only what the LU kernels use. It checks what a
+// GPU leaves undefined: all 32 lanes must meet in the same warp operation, all threads in a barrier.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+using std::isinf;
+using std::max;
+using std::min;
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__
+#define __align__(n)
+#define __shared__ static
+
+using cudaStream_t = void*;
+using cudaError_t = int;
+enum { cudaSuccess = 0 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+inline const char* cudaGetErrorString(cudaError_t) {
+  return "simulated";
+}
+inline cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 132 : 232448;
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+namespace simulated {
+
+struct Index {
+  unsigned x = 0;
+};
+
+struct Meeting { // of the threads of a warp or a block
+  int arrived = 0;
+  uint64_t generation = 0;
+  const char* what = nullptr;
+  uint64_t given[2][32] = {};
+};
+
+struct Fibre {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  bool done = false;
+};
+
+struct Block {
+  std::vector<Fibre> fibres;
+  std::vector<Meeting> warps;
+  Meeting all;
+  ucontext_t scheduler;
+  std::vector<unsigned char> shared;
+  std::function<void()> body;
+  int current = 0;
+  uint64_t progress = 0;
+};
+
+inline Block* block = nullptr;
+
+[[noreturn]] inline void fail(const char* what) {
+  std::fprintf(stderr, "simulated device: %s\n", what);
+  std::abort();
+}
+
+inline void pause() {
+  swapcontext(&block->fibres[block->current].context, &block->scheduler);
+}
+
+inline int meet(Meeting& meeting, int size, const char* what, int place, uint64_t value) {
+  if (meeting.arrived > 0 && meeting.what != what && std::strcmp(meeting.what, what) != 0) {
+    fail("threads of one warp are in different operations");
+  }
+  const uint64_t mine = meeting.generation;
+  meeting.what = what;
+  if (place >= 0) {
+    meeting.given[mine % 2][place] = value;
+  }
+  ++block->progress;
+  if (++meeting.arrived == size) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+  } else {
+    while (meeting.generation == mine) {
+      pause();
+    }
+  }
+  return static_cast<int>(mine % 2);
+}
+
+template <typename T>
+uint64_t bits(T value) {
+  uint64_t packed = 0;
+  std::memcpy(&packed, &value, sizeof(T));
+  return packed;
+}
+template <typename T>
+T value_of(uint64_t packed) {
+  T value;
+  std::memcpy(&value, &packed, sizeof(T));
+  return value;
+}
+
+inline const uint64_t* exchange(const char* what, uint64_t value) {
+  const int warp = block->current / 32;
+  const int which = meet(block->warps[warp], 32, what, block->current % 32, value);
+  return block->warps[warp].given[which];
+}
+
+} // namespace simulated
+
+inline simulated::Index threadIdx, blockIdx, blockDim;
+
+inline void simulated_entry() {
+  simulated::block->body();
+  simulated::block->fibres[simulated::block->current].done = true;
+  ++simulated::block->progress;
+  simulated::pause();
+}
+
+// Runs `body` for every thread of every block, in order of blocks.
+inline void simulated_launch(
+    unsigned grid,
+    int threads,
+    size_t shared,
+    const std::function<void()>& body) {
+  if (threads % 32 != 0 || threads > 1024 || shared > 232448) {
+    simulated::fail("launch out of bounds");
+  }
+  for (unsigned index = 0; index < grid; ++index) {
+    simulated::Block block;
+    simulated::block = &block;
+    block.fibres.resize(threads);
+    block.warps.resize(threads / 32);
+    block.shared.assign(shared + 64, 0xff); // NaN, as a reminder to write before reading
+    block.body = body;
+    blockIdx.x = index;
+    blockDim.x = static_cast<unsigned>(threads);
+    for (auto& fibre : block.fibres) {
+      constexpr size_t kStack = 64 * 1024;
+      fibre.stack = std::make_unique<char[]>(kStack);
+      getcontext(&fibre.context);
+      fibre.context.uc_stack.ss_sp = fibre.stack.get();
+      fibre.context.uc_stack.ss_size = kStack;
+      makecontext(&fibre.context, simulated_entry, 0);
+    }
+    for (bool running = true; running;) {
+      running = false;
+      const uint64_t before = block.progress;
+      for (int t = 0; t < threads; ++t) {
+        if (!block.fibres[t].done) {
+          running = true;
+          block.current = t;
+          threadIdx.x = static_cast<unsigned>(t);
+          swapcontext(&block.scheduler, &block.fibres[t].context);
+        }
+      }
+      if (running && block.progress == before) {
+        simulated::fail("threads wait for each other for ever");
+      }
+    }
+    for (size_t i = shared; i < shared + 64; ++i) {
+      if (block.shared[i] != 0xff) {
+        simulated::fail("a write past the shared memory");
+      }
+    }
+  }
+}
+inline unsigned char* simulated_shared() {
+  return simulated::block->shared.data();
+}
+
+inline void __syncthreads() {
+  simulated::meet(
+      simulated::block->all,
+      static_cast<int>(simulated::block->fibres.size()),
+      "__syncthreads",
+      -1,
+      0);
+}
+inline uint32_t __reduce_max_sync(unsigned, uint32_t x) {
+  const uint64_t* all = simulated::exchange("__reduce_max_sync", x);
+  return static_cast<uint32_t>(*std::max_element(all, all + 32));
+}
+inline uint32_t __reduce_min_sync(unsigned, uint32_t x) {
+  const uint64_t* all = simulated::exchange("__reduce_min_sync", x);
+  return static_cast<uint32_t>(*std::min_element(all, all + 32));
+}
+inline unsigned __ballot_sync(unsigned, bool x) {
+  const uint64_t* all = simulated::exchange("__ballot_sync", x);
+  unsigned mask = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    mask |= static_cast<unsigned>(all[lane]) << lane;
+  }
+  return mask;
+}
+template <typename T>
+T __shfl_sync(unsigned, T x, int source, int width) {
+  const int lane = simulated::block->current % 32;
+  const uint64_t* all = simulated::exchange("__shfl_sync", simulated::bits(x));
+  return simulated::value_of<T>(all[lane / width * width + source % width]);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T x, int step, int width) {
+  const int lane = simulated::block->current % 32;
+  const uint64_t* all = simulated::exchange("__shfl_xor_sync", simulated::bits(x));
+  return simulated::value_of<T>(all[lane / width * width + ((lane % width) ^ step)]);
+}
+inline int __ffs(unsigned x) {
+  return __builtin_ffs(static_cast<int>(x));
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return std::fmaf(a, b, c);
+}
+inline double __fma_rn(double a, double b, double c) {
+  return std::fma(a, b, c);
+}
+inline uint32_t __float_as_uint(float x) {
+  return static_cast<uint32_t>(simulated::bits(x));
+}
+inline float __uint_as_float(uint32_t x) {
+  return simulated::value_of<float>(x);
+}
+inline long long __double_as_longlong(double x) {
+  return static_cast<long long>(simulated::bits(x));
+}
+inline int __double2hiint(double x) {
+  return static_cast<int>(simulated::bits(x) >> 32);
+}
+inline double __hiloint2double(int high, int low) {
+  return simulated::value_of<double>(
+      static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low));
+}
+inline int atomicMin(int* to, int value) {
+  const int before = *to;
+  *to = std::min(before, value);
+  return before;
+}

@@ -1,0 +1,96 @@
+"""The batched LU's kernels, run on the simulated device: their logic without a GPU.
+
+Run by hand or on a machine without a GPU: python -m pytest test/gpu/native/simulator
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from checks import assert_factored, assert_pivots_valid  # noqa: E402
+from library import Library, Plan  # noqa: E402
+
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+SHAPES = [
+    (1, 1), (3, 3), (8, 8), (9, 9), (16, 12), (17, 31), (32, 32), (33, 33), (1, 40), (40, 1), (48, 48),
+    (64, 64), (65, 65), (70, 20), (20, 70), (96, 96), (130, 130), (150, 90), (90, 150), (270, 40),
+]  # fmt: skip
+PLANS = [Plan("blocked", 8, 32), Plan("blocked", 16, 64), Plan("blocked", 32, 32, 3), Plan("block")]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    path = tmp_path_factory.mktemp("simulated") / "lu.so"
+    subprocess.run([sys.executable, str(HERE / "build.py"), str(path)], check=True)
+    return Library(str(path), "cpu")
+
+
+def random(batch: int, m: int, n: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn((batch, m, n), dtype=dtype, generator=torch.Generator().manual_seed(m + n))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pivot", [True, False])
+def test_shapes(library: Library, dtype: torch.dtype, pivot: bool) -> None:
+    for m, n in SHAPES:
+        a = random(3, m, n, dtype)
+        if not pivot:
+            a.diagonal(dim1=-2, dim2=-1).add_(2 * max(m, n))
+        assert_factored(a, *library.lu(a, pivot), pivot=pivot)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_plans(library: Library, dtype: torch.dtype, plan: Plan) -> None:
+    for m, n in [(40, 40), (77, 77), (100, 50), (50, 100)]:
+        for batch in (2, 300 if m == 40 and plan.leaf == 16 else 1):
+            a = random(batch, m, n, dtype)
+            assert_factored(a, *library.lu(a, plan=plan))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [300, 1100, 2100, 4200])
+def test_tall_panels(library: Library, dtype: torch.dtype, rows: int) -> None:
+    a = random(1, rows, 20, dtype)
+    assert_factored(a, *library.lu(a, plan=Plan("blocked", 8, 16)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pivots_are_lapacks(library: Library, dtype: torch.dtype) -> None:
+    for n in (8, 20, 32, 48, 80):
+        whole = torch.randint(-2, 3, (4, n, n), generator=torch.Generator().manual_seed(n))
+        ones = torch.ones((1, n, n), dtype=dtype)
+        a = torch.cat([torch.triu(whole).to(dtype), ones])
+        _, expected, _ = torch.linalg.lu_factor_ex(a)
+        assert torch.equal(library.lu(a)[1], expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [5, 32, 48, 100])
+def test_zero_pivots_and_bad_items(library: Library, dtype: torch.dtype, n: int) -> None:
+    a = random(n, n, n, dtype).triu()
+    a.diagonal(dim1=-2, dim2=-1).add_(8)
+    items = torch.arange(n)
+    a[items, items, items] = 0
+    for pivot in (True, False):
+        lu, _, info = library.lu(a, pivot)
+        assert torch.equal(info, items.int() + 1)
+        assert torch.equal(lu, a)
+    clean = random(4, n, n, dtype)
+    poisoned = clean.clone()
+    poisoned[1, n - 1, 0] = math.nan
+    poisoned[2, n // 2, n // 3] = math.inf
+    expected, found = library.lu(clean), library.lu(poisoned)
+    for want, got in zip(expected, found, strict=True):
+        assert torch.equal(want[[0, 3]], got[[0, 3]])
+    assert not bool(torch.isfinite(found[0][[1, 2]]).all(dim=2).all(dim=1).any())
+    assert_pivots_valid(found[1], n)
