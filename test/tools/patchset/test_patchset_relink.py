@@ -190,6 +190,29 @@ def test_a_second_run_builds_nothing(site: Path, tmp_path: Path) -> None:
     assert third.facts["library"]["sha256"] == first.facts["library"]["sha256"]
 
 
+def test_a_tree_of_the_users_is_no_series(site: Path, tmp_path: Path) -> None:
+    made = build(site, tmp_path, tree_only=True)
+    assert made.facts["patches"] == []
+    path = tmp_path / "source/aten/src/ATen/native/cuda/linalg/BatchLinearAlgebra.cpp"
+    text = path.read_text()
+    base, source = toy_wheel.toy_base(tmp_path)
+    path.write_text(text.replace("return 202;", "return 7;"))
+    stock, out = wheel.inspect(site), tmp_path / "out"
+    other = relink.relink(base, source, [], stock, out, quiet=True, tree_only=True)
+    assert other.built
+    assert other.facts["sources"] != made.facts["sources"]
+    code = "ctypes.CDLL(sys.argv[1]); print(json.dumps(calls()))"
+    assert run(site, code, other.library)[2] == 7
+
+
+def test_a_killed_run_leaves_nothing_for_the_next(site: Path, tmp_path: Path) -> None:
+    left = tmp_path / "out/.tmp-killed"
+    left.mkdir(parents=True)
+    (left / relink.SONAME).write_bytes(b"half")
+    build(site, tmp_path)
+    assert list((tmp_path / "out").glob(".tmp-*")) == []
+
+
 def test_a_source_that_does_not_compile_leaves_the_old_library(site: Path, tmp_path: Path) -> None:
     made = build(site, tmp_path)
     before = made.library.read_bytes()

@@ -251,6 +251,7 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
         entries=options.entries,
         command=shlex.join(["tools/patchset", *sys.argv[1:]]),
         quiet=options.json,
+        tree_only=options.tree is not None,
     )
     if options.json:
         print(

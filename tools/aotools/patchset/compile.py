@@ -110,10 +110,14 @@ class Compiler:
     _states: dict[str, str] = field(default_factory=dict)
 
     def run(
-        self, units: Sequence[Unit], done: Callable[[Result], None] | None = None
+        self,
+        units: Sequence[Unit],
+        done: Callable[[Result], None] | None = None,
+        starting: Callable[[int], None] | None = None,
     ) -> list[Result]:
-        """Compiles all units, several at once, in the order given; `done` is called as each one
-        ends.
+        """Compiles all units, several at once; returns the results in the order of the units.
+
+        `done` is called as each one ends, `starting` with the number that must be compiled.
         """
         results: dict[str, Result] = {}
         missing = []
@@ -127,6 +131,8 @@ class Compiler:
                     done(found)
         if missing:
             compiler()
+            if starting:
+                starting(len(missing))
             pool = ThreadPoolExecutor(min(job_count(), len(missing)))
             try:
                 for future in as_completed([pool.submit(self._compile, unit) for unit in missing]):
@@ -258,6 +264,9 @@ class Compiler:
 
     def _prune(self) -> None:
         """Drops the results that were not used for longest when they take too much room."""
+        for left in self.store.glob("*/.tmp-*"):  # of runs that were killed
+            if time.time() - left.stat().st_mtime > 86400:
+                shutil.rmtree(left, ignore_errors=True)
         files = sorted(self.store.glob("*/[0-9a-f]*.*"), key=lambda path: path.stat().st_mtime)
         total = sum(path.stat().st_size for path in files)
         for path in files:

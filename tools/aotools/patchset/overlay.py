@@ -116,6 +116,8 @@ def _header(
 ) -> tuple[bytes | None, str]:
     patched = tree / path
     own = wheel.include / name
+    if not patched.is_file() and own.is_file():
+        return None, "left as the wheel has it: the tree has none"
     if not own.is_file():
         return (patched.read_bytes(), "new") if patched.is_file() else (None, "removed")
     if blob_id(own.read_bytes()) == base.blobs.get(path):
@@ -129,5 +131,5 @@ def _header(
                 try:
                     git.git(Path(temporary), "apply", f"--include={path}", str(patch.path))
                 except git.GitError:
-                    return None, f"the wheel's: {patch.name} does not apply to it"
+                    return None, f"left as the wheel has it: {patch.name} does not apply"
         return copy.read_bytes(), "the wheel's, patched"

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 import time
@@ -106,7 +107,7 @@ def make_compiler(wheel_: wheel.Wheel, include: Path) -> Compiler:
     """A compiler whose kept results do not depend on where the wheel, the overlay or this checkout
     lie.
     """
-    roots = {"overlay": include, "wheel": wheel_.site, "root": ROOT}
+    roots = {"overlay": include, "out": include.parent, "wheel": wheel_.site, "root": ROOT}
     return Compiler(roots=roots, first=(include, MAGMA_PROTOTYPES))
 
 
@@ -168,13 +169,16 @@ def relink(
     entries: str = "changed",
     command: str = "",
     quiet: bool = False,
+    tree_only: bool = False,
 ) -> Relinked:
     """Builds `out`/libtorch_cuda_linalg_patched.so from `tree`, in which `patches` are applied.
 
+    With `tree_only` the tree is a user's, so the facts name no patches, only the sources' checksum.
     Nothing that is already there changes unless everything succeeded. UserError when a source does
     not compile, the wheel is not what base.toml says, or the result fails its verification.
     """
     started = time.monotonic()
+    recorded = [] if tree_only else patches
     differs = wheel.check_known(wheel_, base.wheels.get(wheel_.version))
     if differs:
         raise UserError(
@@ -189,8 +193,10 @@ def relink(
         objects = _compile(
             wheel_, include, wanted, lacking if with_magma else [], with_magma, out, quiet
         )
+        for left in out.glob(".tmp-*"):  # of a run that was killed: the lock is ours
+            shutil.rmtree(left)
         link = _link_command(wheel_, objects, out)
-        key = _link_key(objects, link)
+        key = _link_key(objects, link, recorded)
         library = out / SONAME
         old = _read_facts(out)
         if old.get("link_key") == key and _matches(library, old):
@@ -202,7 +208,8 @@ def relink(
             record = {
                 "format": 1,
                 "base": base.name,
-                "patches": [{"name": patch.name, "sha256": patch.sha256} for patch in patches],
+                "patches": [{"name": patch.name, "sha256": patch.sha256} for patch in recorded],
+                "sources": _digest(include.linalg),
                 "entries": wanted,
                 "magma": {
                     "mode": "wheel" if with_magma else "off",
@@ -252,14 +259,17 @@ def _compile(
         if not quiet and not result.cached:
             print(f"  {result.unit.label:32} {result.seconds:5.1f} s", flush=True)
 
-    jobs = job_count()
-    if not quiet:
-        print(f"compiling {len(units)} sources, {jobs} at once", flush=True)
+    def start(missing: int) -> None:
+        if not quiet:
+            cached = len(units) - missing
+            known = f" ({cached} more are as before)" if cached else ""
+            print(f"compiling {missing} sources, {job_count()} at once{known}", flush=True)
+
     # The largest first, so that it does not run alone at the end.
     order = sorted(units, key=lambda unit: -unit.source.stat().st_size)
     by_label = {
         result.unit.label: result
-        for result in make_compiler(wheel_, include.folder).run(order, report)
+        for result in make_compiler(wheel_, include.folder).run(order, report, start)
     }
     results = [by_label[unit.label] for unit in units]
     failed = [result for result in results if not result.ok]
@@ -317,12 +327,10 @@ def _link_command(wheel_: wheel.Wheel, objects: Sequence[Path], out: Path) -> li
     return [*result, "-ldl"]
 
 
-def _link_key(objects: Sequence[Path], link: Sequence[str]) -> str:
-    parts = [
-        compiler()[1],
-        *(path.stem for path in objects),
-        *link,
-    ]  # an object's name is its checksum
+def _link_key(objects: Sequence[Path], link: Sequence[str], patches: Sequence[Patch]) -> str:
+    """What the library and the facts beside it depend on; an object's name is its checksum."""
+    named = [f"{patch.name} {patch.sha256}" for patch in patches]
+    parts = [compiler()[1], *(path.stem for path in objects), *link, *named]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -387,6 +395,14 @@ def _build_facts(wheel_: wheel.Wheel, include: overlay.Overlay, elf: facts.Elf) 
         "runpath": list(elf.runpath),
         "needs": {family: elf.newest(family) for family in ("GLIBC", "GLIBCXX", "CXXABI")},
     }
+
+
+def _digest(folder: Path) -> str:
+    """One checksum of all linalg sources that were compiled."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        digest.update(f"{path.name} {_sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def _sha256(path: Path) -> str:
