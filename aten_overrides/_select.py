@@ -14,7 +14,7 @@ from aten_overrides import _compile
 from aten_overrides._errors import UserError
 from aten_overrides._names import BACKENDS, DTYPES, OPS, PREFERENCES
 
-TABLE_UNITS = ("CostTable.cpp", "TableApi.cpp")
+TABLE_UNITS = ("CostTable.cpp", "Completion.cpp", "TableApi.cpp")
 ALL_UNITS = (*TABLE_UNITS, "TableChoice.cpp", "ChoiceApi.cpp")
 LIBRARY = "aten_overrides_select"
 
