@@ -9,6 +9,7 @@ import sys
 import time
 import types
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -263,3 +264,16 @@ def test_time_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert shard.process is None
     assert shard.trouble == "time was up in C::a"
     assert shard.outcomes.not_run() == ["C::a", "C::b"]
+
+
+def test_what_the_series_adds_runs_with_the_patches_only() -> None:
+    session: Any = SimpleNamespace(paths={part_upstream.PLAIN: "a", part_upstream.PATCHED: "b"})
+    added = ("TestLinalg::test_lu_factor_cuda_graph",)
+    name = "TestLinalgCUDA::test_lu_factor_cuda_graph_cuda"
+    ours, theirs = (
+        part_upstream.config(session, library, 0, 1, first=added)
+        for library in (part_upstream.PATCHED, part_upstream.PLAIN)
+    )
+    assert upstream_plugin.selected(name, ours)
+    assert not upstream_plugin.selected(name, theirs)
+    assert upstream_plugin.selected("TestLinalgCUDA::test_inverse_cuda_float32", theirs)
