@@ -169,6 +169,23 @@ def test_a_detached_head_and_a_branch_move(fake: FakeBase, checkout: Path) -> No
     assert git.text(checkout, "rev-list", "--count", "HEAD") == "3"
 
 
+def test_a_partial_clone_needs_nothing_more_from_its_origin(fake: FakeBase, tmp_path: Path) -> None:
+    fake_base.write_files(fake.source, {"large/unwanted.txt": "large\n"})
+    origin = fake_base.checkout(fake.source, tmp_path / "origin")
+    git.git(origin, "config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "clone"
+    options = ["--filter=blob:none", "--no-checkout", "--sparse", "-q"]
+    git.git(tmp_path, "clone", *options, origin.as_uri(), str(clone))
+    git.git(clone, "sparse-checkout", "set", "--no-cone", "/aten/", "/docs/")
+    git.git(clone, "checkout", "-q", "HEAD")
+    assert not (clone / "large").exists()
+    origin.rename(tmp_path / "away")
+    put(fake, clone)
+    assert (clone / LINALG / "New.h").read_text() == NEW_HEADER
+    assert git.text(clone, "status", "--porcelain") == ""
+    assert not (clone / "large").exists()
+
+
 KILL = """
 import os, signal, sys
 from pathlib import Path

@@ -285,7 +285,7 @@ def _commit(target: Path, patch: Patch, parent: str) -> str:
         index = {"GIT_INDEX_FILE": str(Path(name) / "index")}
         git.git(target, "read-tree", parent, extra=index)
         git.git(target, "apply", "--cached", str(diff), extra=index)
-        tree = git.git(target, "write-tree", extra=index).decode().strip()
+        tree = git.git(target, "write-tree", "--missing-ok", extra=index).decode().strip()
         author = {
             "GIT_AUTHOR_NAME": about["Author"],
             "GIT_AUTHOR_EMAIL": about["Email"],
