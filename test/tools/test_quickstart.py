@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import os
 import re
 import subprocess
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 from expecttest import assert_expected_inline
 
-from aotools import env, quickstart, quickstart_run, stock_rule
+from aotools import env, quickstart, quickstart_run
 from aotools.env import ROOT, UserError
 from aotools.quickstart import Item
+from aten_overrides import _stock_rule
+from aten_overrides._select import Facts, Problem
 
 
 def test_plan_says_what_is_missing_and_what_is_there() -> None:
@@ -155,24 +158,7 @@ def test_a_torch_without_a_record(tmp_path: Path) -> None:
     assert "states no checksum" in quickstart_run.untouched_text(site)
 
 
-# --- the stock rule ---
-
-
-def test_stock_rule_at_its_edges() -> None:
-    def rule(batch: int, n: int, preference: str, magma: bool) -> str:
-        return stock_rule.lu_factor(batch, n, n, preference, magma=magma)
-
-    assert rule(64, 511, "cusolver", True) == "batched_cublas"
-    assert rule(64, 512, "cusolver", True) == "looped_cusolver"
-    assert rule(1, 8, "cusolver", True) == "looped_cusolver"
-    assert rule(64, 512, "default", True) == "stock"
-    assert rule(64, 512, "default", False) == "looped_cusolver"
-    assert rule(16, 128, "default", True) == "batched_cublas"
-    assert rule(17, 128, "default", True) == "stock"
-    assert rule(1, 4096, "default", True) == "looped_cusolver"
-    assert stock_rule.lu_factor(64, 8, 9, "cusolver", magma=True) == "looped_cusolver"
-    with pytest.raises(ValueError, match="cublas"):
-        rule(1, 1, "cublas", True)
+# --- the choices ---
 
 
 @pytest.mark.parametrize(
@@ -180,32 +166,41 @@ def test_stock_rule_at_its_edges() -> None:
     [("2.5.1", False), ("2.6.0", True), ("2.11.0", True), ("2.12.1", True), ("2.13.0", False)],
 )
 def test_stock_rule_is_of_some_versions(version: str, known: bool) -> None:
-    assert stock_rule.known_for(version) is known
+    assert quickstart_run.rule_known(version) is known
 
 
 @pytest.mark.source
 def test_stock_rule_is_the_sources() -> None:
+    """The conditions of lu_factor in PyTorch's source, evaluated, against the rule shown here."""
     path = "aten/src/ATen/native/cuda/linalg/BatchLinearAlgebra.cpp"
     trees = list((env.cache_dir() / "source/v2.6.0").glob(f"tree-*/{path}"))
     assert trees
     text = trees[0].read_text(encoding="utf-8")
     body = text[text.index("static void lu_factor(const Tensor& input") :]
     body = body[: body.index("\n}\n")]
-    assert body.count(stock_rule.LOOPED) == 1
-    assert body.count(stock_rule.NOT_MAGMA) == 1
-    conditions = re.findall(r"^\s*(?:\} else )?if \(.*\) \{$", body, re.M)
-    assert len(conditions) == 6, conditions  # also two preferences, MAGMA's batch of 1, no pivots
+    looped, not_magma = (
+        match.replace("||", " or ").replace("&&", " and ")
+        for match in re.findall(r"^    if \((.*m.*n.*)\) \{$", body, re.M)
+    )
+    for batch, m, n in itertools.product(
+        (1, 2, 16, 17, 64), *[(8, 16, 17, 128, 129, 511, 512)] * 2
+    ):
+        names = {"batch_size": batch, "m": m, "n": n, "looped_correct": True}
+        family = "looped_cusolver" if eval(looped, names) else "batched_cublas"
+        for magma, preference in itertools.product((False, True), ("default", "cusolver")):
+            use_magma = magma and preference == "default" and not eval(not_magma, names)
+            rule = _stock_rule.lu_factor(Problem(batch, m, n), preference, Facts(stock=magma))
+            assert rule == ("stock" if use_magma else family), (batch, m, n, preference, magma)
 
 
-def test_choices_show_where_the_series_differs() -> None:
-    text = quickstart_run.choices_text(magma=True)
-    cusolver, _, default = text.partition("preference 'default'")
-    row = next(line.split() for line in cusolver.splitlines() if line.split()[:1] == ["256"])
-    below, at = (row[1 + quickstart_run.SIZES.index(n)] for n in (511, 512))
-    assert at.startswith("L>")  # the loop ends at 512 ...
-    assert below[0] == "B" and below[-1] == at[-1]  # ... and both sides go the same way
-    assert "M" not in "".join(cusolver.splitlines()[2:])  # never MAGMA with this preference
-    assert "M" in default.replace("MAGMA", "")
+def test_choices_end_the_loop_at_512_and_keep_both_sides_alike() -> None:
+    cusolver, _, default = quickstart_run.choices_text(magma=True).partition("preference 'default'")
+    rows = {line.split()[0]: line.split()[1:] for line in cusolver.splitlines() if "ed" in line}
+    below, at = (rows["256"][quickstart_run.SIZES.index(n)] for n in (511, 512))
+    assert at.startswith("looped>")
+    assert below.rpartition(">")[2] == at.rpartition(">")[2]
+    assert "MAGMA" not in cusolver
+    assert "MAGMA" in default
 
 
 def test_choices_of_a_torch_with_another_rule_show_no_before() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import dataclasses
 import hashlib
 import json
 import os
@@ -17,21 +18,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aotools import env, plot, stock_rule
+from aotools import env, plot
 from aotools.env import ROOT, UserError
 from aotools.patchset import apply, base, fetch, relink, wheel
 from aotools.progress import seconds_text, step
 from aotools.quickstart import BASE, EXISTING, OUT
+from aten_overrides._errors import UserError as PackageError
+from aten_overrides._explain import grid
+from aten_overrides.cli.explain import table_of
 
 BATCHES = (1, 4, 16, 64, 256, 1024)
-SIZES = (64, 128, 256, 511, 512, 513, 1024)
-LETTERS = {
-    "batched_cublas": "B",
-    "looped_cusolver": "L",
-    "streamed_cusolver": "S",
-    "stock": "M",
-}
-LANES = 4  # the patched library's own default
+SIZES = (128, 256, 511, 512, 1024)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             print("   after restore() all 15 entries are the wheel's again")
     magma = made.facts["magma"]["mode"] == "wheel"
     with step("which back end lu_factor takes, before > after"):
-        known = stock_rule.known_for(wheel_.version)
+        known = rule_known(wheel_.version)
         print(indent(choices_text(magma=magma, before=known)))
     with step("the step from n = 511 to n = 512"):
         print(indent(picture(report, OUT / "cliff.png")))
@@ -198,43 +195,30 @@ def wheel_file_state(site: Path, path: str) -> bool | None:
 # --- choices ---
 
 
+def rule_known(version: str) -> bool:
+    """Whether torch `version` ("2.6.0") chooses by the stock rule known here; 2.13 has another."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return (2, 6) <= (major, minor) <= (2, 12)
+
+
 def choices_text(*, magma: bool, before: bool = True) -> str:
-    """Which back end lu_factor takes at each batch and n, stock and with the series.
+    """Which back end lu_factor takes at each batch and n: stock, and by the series' thresholds.
 
-    The latter by the thresholds themselves, through the select library. Without `before` the
-    stock choice is left out: this torch has a rule that is not known here.
+    Without `before` only the latter: this torch has a rule that is not known here.
     """
-    from aten_overrides import _select
-    from aten_overrides._errors import UserError as PackageError
-
+    lines = []
     try:
-        library = _select.load()
+        for preference in ("cusolver", "default"):
+            what = ("lu_factor", "float32", BATCHES, SIZES)
+            cells = grid(*what, prefer=preference, stock=magma)
+            if not before:
+                cells = tuple(dataclasses.replace(cell, before=cell.after) for cell in cells)
+            lines += [f"float32, square, preference {preference!r}", table_of(cells)]
     except PackageError as error:
         raise UserError(str(error)) from None
-    facts = _select.Facts(lanes=LANES, stock=magma)
-
-    def cell(batch: int, n: int, preference: str) -> str:
-        problem = _select.Problem(batch, n, n)
-        after = LETTERS[library.by_thresholds("float32", problem, preference, facts)]
-        if not before:
-            return after
-        stock = LETTERS[stock_rule.lu_factor(batch, n, n, preference, magma=magma)]
-        return stock if stock == after else f"{stock}>{after}"
-
-    lines = ["float32, pivoted, square; " + ", ".join(f"{v}: {k}" for k, v in LETTERS.items())]
     if not before:
-        lines.append(
-            "(after only: this torch chooses by a rule of its own, which is not known here)"
-        )
-    for preference in ("cusolver", "default"):
-        lines.append(f"preference {preference!r}")
-        lines.append(f"{'batch':>7} " + "".join(f"{f'n={n}':>8}" for n in SIZES))
-        for batch in BATCHES:
-            cells = (cell(batch, n, preference) for n in SIZES)
-            lines.append(f"{batch:7} " + "".join(f"{text:>8}" for text in cells))
-    lines.append(
-        "(M is MAGMA's batched routine, as the wheel has it; thresholds measured on an H200)"
-    )
+        lines.append("(after only: this torch chooses by a rule that is not known here)")
+    lines.append("thresholds measured on an NVIDIA H200; times of each: aten_overrides explain")
     return "\n".join(lines)
 
 
