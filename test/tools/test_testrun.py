@@ -33,11 +33,12 @@ def test_finds_every_bash_script(tmp_path: Path) -> None:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """Replaces what tools/test runs; the test sets the commands. Setting up does nothing."""
-    commands = {"first": ["true"], "second": ["true"], "pytest": ["true"]}
+    commands = {name: ["true"] for name in ("first", "second", "build", "pytest")}
     monkeypatch.setattr(testrun, "set_up", lambda run, *, fast: None)
     monkeypatch.setattr(
         testrun, "checks", lambda: iter([(name, commands[name]) for name in ("first", "second")])
     )
+    monkeypatch.setattr(testrun, "builds", lambda: iter([("build", commands["build"])]))
     monkeypatch.setattr(testrun, "check_types_of_tests", lambda run: True)
     monkeypatch.setattr(testrun, "pytest_command", lambda *_: commands["pytest"])
     monkeypatch.setattr("sys.argv", ["tools/test"])
@@ -52,7 +53,7 @@ def test_success(steps: dict[str, list[str]], capfd: pytest.CaptureFixture[str])
     assert said.err == ""
 
 
-@pytest.mark.parametrize("failing", ["first", "second", "pytest"])
+@pytest.mark.parametrize("failing", ["first", "second", "build", "pytest"])
 def test_any_failing_step_fails_the_run_and_the_others_still_run(
     steps: dict[str, list[str]], failing: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,7 +61,7 @@ def test_any_failing_step_fails_the_run_and_the_others_still_run(
         code = "1" if name == failing else "0"
         steps[name] = ["sh", "-c", f"touch {tmp_path / name}; exit {code}"]
     assert testrun.main() == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "pytest", "second"]
+    assert {path.name for path in tmp_path.iterdir()} == steps.keys()
     said = capfd.readouterr()
     assert f"tools/test: failed: {failing}" in said.err
     assert said.out.count("FAILED") == (failing != "pytest")

@@ -122,6 +122,14 @@ def checks() -> Iterator[tuple[str, list[str]]]:
     yield "generated README tables", [python, "-m", "aotools.readme", "--check"]
 
 
+def builds() -> Iterator[tuple[str, list[str]]]:
+    """The checks that compile PyTorch's sources: (name, command)."""
+    yield "series: applies, compiles after each patch", ["tools/patchset", "check"]
+    for version in TORCH:
+        relink = ["tools/patchset", "relink", "--wheel", version]
+        yield f"library relinked against torch {version}", relink
+
+
 def check_types_of_tests(run: Run, root: Path = ROOT) -> bool:
     """mypy, once for each folder of tests: a test imports helpers from its own folder by name."""
     good = True
@@ -168,6 +176,9 @@ def main() -> int:
     for name, command in checks():
         run.command(name, command)
     run.step("mypy of the tests", lambda: check_types_of_tests(run))
+    if not options.fast:
+        for name, command in builds():
+            run.command(name, command)
     if run.failed:
         print(f"== failed so far: {', '.join(run.failed)}", flush=True)
     print("== pytest", flush=True)
