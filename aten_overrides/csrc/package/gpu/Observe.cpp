@@ -142,17 +142,22 @@ Observed::Observed(const aten_overrides_gpu_call& call) {
   if (!profile().on.load(std::memory_order_relaxed)) {
     return;
   }
-  Kept kept{call, nullptr, c10::cuda::current_device()};
+  Kept kept{call, nullptr};
   kept.call.ms = -1;
-  // An event recorded in a capture has no time.
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None) {
-    kept.events = Events::create();
-    kept.call.capturing = 0;
-    if (kept.events && !record(kept.events->before)) {
-      kept.events.reset();
+  try {
+    kept.device = c10::cuda::current_device();
+    // An event recorded in a capture has no time.
+    const bool capturing =
+        c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+    kept.call.capturing = capturing ? 1 : 0;
+    if (!capturing) {
+      kept.events = Events::create();
+      if (kept.events && !record(kept.events->before)) {
+        kept.events.reset();
+      }
     }
-  } else {
-    kept.call.capturing = 1;
+  } catch (const c10::Error&) {
+    kept.events.reset();  // what is wrong with the device is for the operation itself to say
   }
   const std::lock_guard<std::mutex> lock(profile().mutex);
   if (static_cast<int64_t>(profile().kept.size()) >= profile().capacity) {
