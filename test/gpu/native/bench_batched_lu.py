@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-
 from library import Library, Plan, column_major
 
 DTYPES = {
@@ -113,7 +112,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--plans",
         default="",
-        help="further plans to time, as route:leaf:outer:resident,... (blocked:32:128:1); 0 keeps the own plan's",
+        help="further plans, as route:leaf:outer:resident,... (blocked:32:128:1); 0: as planned",
     )
     parser.add_argument("--rivals", default="", help="any of batched_cublas,stock,cusolver")
     parser.add_argument("--repeats", type=int, default=9)

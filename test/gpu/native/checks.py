@@ -78,7 +78,9 @@ def assert_factored(
     m = a.shape[1]
     assert_pivots_valid(pivots, m)
     worst = float(residual(a, lu, pivots).max())
-    assert worst <= 30, f"residual of {worst:.3g} times n eps norm(A), for {tuple(a.shape)} {a.dtype}"
+    assert worst <= 30, (
+        f"residual of {worst:.3g} times n eps norm(A), for {tuple(a.shape)} {a.dtype}"
+    )
     if pivot:
         eps = torch.finfo(a.dtype).eps
         # |re| + |im| orders complex pivots, so a modulus may reach the square root of two.

@@ -1,6 +1,7 @@
 """ctypes access to the batched LU kernels for the GPU tests and the benchmark.
 
-Set BATCHED_LU_LIBRARY to the shared library that tools or CONTRIBUTING's commands built.
+Set BATCHED_LU_LIBRARY to the shared library built from aten_overrides/csrc/linalg/native and
+lu_entry.cpp; NOTES.md beside the kernels has the commands.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Library:
             torch.cuda.init()
         self._library = ctypes.CDLL(path or os.environ["BATCHED_LU_LIBRARY"])
         int64, size = ctypes.c_int64, ctypes.c_size_t
-        shape = [ctypes.c_int, int64, int64, int64, ctypes.c_int]
-        plan = [ctypes.c_int] * 4
+        shape: list[type] = [ctypes.c_int, int64, int64, int64, ctypes.c_int]
+        plan: list[type] = [ctypes.c_int] * 4
         pointer = ctypes.c_void_p
         self._library.lu_message.restype = ctypes.c_char_p
         self._library.lu_route.argtypes = shape
@@ -90,8 +91,8 @@ class Library:
     ) -> None:
         """Factor the column-major (batch, m, n) tensor `a` in place.
 
-        pivots: (batch, min(m, n)) int32, info: (batch,) int32, both written. Raises RuntimeError with
-        the library's message when it refuses.
+        pivots: (batch, min(m, n)) int32, info: (batch,) int32, both written. Raises RuntimeError
+        with the library's message when it refuses.
         """
         batch, m, n = a.shape
         if workspace is None:

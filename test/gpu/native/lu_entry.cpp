@@ -1,4 +1,5 @@
-// C entry points to the batched LU for the GPU tests and the benchmark, which call it through ctypes.
+// C entry points to the batched LU for the GPU tests and the benchmark, which call it through
+// ctypes.
 #include <ATen/native/cuda/linalg/native/BatchedLU.h>
 
 #include <exception>
@@ -14,7 +15,8 @@ native::LuProblem problem_of(int scalar, int64_t batch, int64_t m, int64_t n, in
 }
 
 // leaf, outer or resident of 0 keeps the plan's own; route below 0 likewise.
-native::LuPlan plan_of(const native::LuProblem& problem, int route, int leaf, int outer, int resident) {
+native::LuPlan plan_of(
+    const native::LuProblem& problem, int route, int leaf, int outer, int resident) {
   native::LuPlan plan = native::lu_plan(problem);
   if (route >= 0) {
     plan.route = static_cast<native::LuRoute>(route);
@@ -24,7 +26,7 @@ native::LuPlan plan_of(const native::LuProblem& problem, int route, int leaf, in
   plan.resident = resident > 0 ? resident : plan.resident;
   return plan;
 }
-} // namespace
+}  // namespace
 
 extern "C" {
 
@@ -38,7 +40,15 @@ __attribute__((visibility("default"))) int lu_route(
 }
 
 __attribute__((visibility("default"))) size_t lu_workspace_bytes(
-    int scalar, int64_t batch, int64_t m, int64_t n, int pivot, int route, int leaf, int outer, int resident) {
+    int scalar,
+    int64_t batch,
+    int64_t m,
+    int64_t n,
+    int pivot,
+    int route,
+    int leaf,
+    int outer,
+    int resident) {
   const auto problem = problem_of(scalar, batch, m, n, pivot);
   return native::lu_workspace(problem, plan_of(problem, route, leaf, outer, resident));
 }
@@ -85,4 +95,4 @@ __attribute__((visibility("default"))) int lu_run(
   }
 }
 
-} // extern "C"
+}  // extern "C"

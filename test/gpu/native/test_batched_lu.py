@@ -9,7 +9,6 @@ import math
 
 import pytest
 import torch
-
 from checks import assert_factored, assert_info_agrees, assert_pivots_valid, residual
 from families import FAMILIES, random, rectangular
 from library import Library, Plan
@@ -50,9 +49,9 @@ def test_huge_sizes(library: Library, dtype: torch.dtype, n: int) -> None:
 
 
 RECTANGLES = [
-    (1, 7), (7, 1), (3, 40), (40, 3), (33, 32), (32, 33), (5, 300), (300, 5), (100, 129), (129, 100),
-    (257, 64), (64, 257), (64, 1000), (1000, 64), (513, 200), (200, 513), (700, 300), (300, 700),
-    (1025, 33), (2100, 40), (4000, 50), (1500, 700), (9000, 20), (20, 9000),
+    (1, 7), (7, 1), (3, 40), (40, 3), (33, 32), (32, 33), (5, 300), (300, 5), (100, 129),
+    (129, 100), (257, 64), (64, 257), (64, 1000), (1000, 64), (513, 200), (200, 513), (700, 300),
+    (300, 700), (1025, 33), (2100, 40), (4000, 50), (1500, 700), (9000, 20), (20, 9000),
 ]  # fmt: skip
 
 

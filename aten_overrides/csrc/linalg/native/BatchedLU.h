@@ -25,30 +25,30 @@ struct LuProblem {
 };
 
 enum class LuRoute : int8_t {
-  None, // nothing to factor
-  Warp, // part of a warp per matrix, matrix in registers
-  Block, // a block per matrix, matrix in shared memory
-  Blocked, // panels by one block per matrix, the rest by exchange kernels and cuBLAS
+  None,     // nothing to factor
+  Warp,     // part of a warp per matrix, matrix in registers
+  Block,    // a block per matrix, matrix in shared memory
+  Blocked,  // panels by one block per matrix, the rest by exchange kernels and cuBLAS
 };
 
-// How a problem is factored on the current device; lu_plan chooses. For measurements leaf and outer may
-// be other powers of two, leaf <= outer <= 256; the workspace depends on them.
+// How a problem is factored on the current device; lu_plan chooses. For measurements leaf and outer
+// may be other powers of two, leaf <= outer <= 256; the workspace depends on them.
 struct LuPlan {
   LuRoute route;
-  int leaf; // widest panel that one block factors
-  int outer; // width of the trailing products
-  int resident; // panels narrow enough for this many blocks on a multiprocessor
+  int leaf;      // widest panel that one block factors
+  int outer;     // width of the trailing products
+  int resident;  // panels narrow enough for this many blocks on a multiprocessor
 };
 
 LuPlan lu_plan(const LuProblem& problem);
 
-// Device bytes that lu_factor wants: at most 10 % of the input plus 1 MB. Any smaller amount down to
-// lu_workspace of a batch of one works too, in more and smaller steps.
+// Device bytes that lu_factor wants: at most 10 % of the input plus 1 MB. Any smaller amount down
+// to lu_workspace of a batch of one works too, in more and smaller steps.
 size_t lu_workspace(const LuProblem& problem, const LuPlan& plan);
 
-// lda >= m, in elements; stride: elements from one matrix to the next; pivot_stride likewise, in int32.
-// `handle` must be set to `stream`; its math and pointer mode are restored.
-// Throws when an argument or a CUDA call is wrong.
+// lda >= m, in elements; stride: elements from one matrix to the next; pivot_stride likewise, in
+// int32. `handle` must be set to `stream`; its math and pointer mode are restored. Throws when an
+// argument or a CUDA call is wrong.
 void lu_factor(
     const LuProblem& problem,
     const LuPlan& plan,
@@ -63,4 +63,4 @@ void lu_factor(
     cublasHandle_t handle,
     cudaStream_t stream);
 
-} // namespace at::native::batched_native
+}  // namespace at::native::batched_native

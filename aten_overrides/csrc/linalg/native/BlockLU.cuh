@@ -10,10 +10,10 @@
 
 // One block per matrix (or per panel of a larger matrix): read once into shared memory, factored
 // there, written once. Thread t owns rows t, t + blockDim.x, ...; W columns at a time live in
-// registers. Rows never move before the end: `pos` says where a row stands, counted from the strip's
-// first column. One barrier a column:
-// each warp publishes its best row together with its key, so that whoever wins, its row is already
-// there; two buffers keep the next column's writers away from this column's readers.
+// registers. Rows never move before the end: `pos` says where a row stands, counted from the
+// strip's first column. One barrier a column: each warp publishes its best row together with its
+// key, so that whoever wins, its row is already there; two buffers keep the next column's writers
+// away from this column's readers.
 namespace at::native::batched_native {
 
 template <typename T, int W, int R, int kMaxThreads>
@@ -21,29 +21,31 @@ struct BlockLU {
   static_assert(W % 2 == 0, "the two buffers of candidate rows alternate by column");
   using Key = key_t_of<T>;
   static constexpr int kWarps = kMaxThreads / 32;
-  static_assert(2 * kWarps * (sizeof(Key) + 4) % 16 == 0, "what follows keys and tags is 16-aligned");
+  static_assert(
+      2 * kWarps * (sizeof(Key) + 4) % 16 == 0, "what follows keys and tags is 16-aligned");
   static constexpr int kPack = 16 / sizeof(T);
-  static constexpr int kMail = W + (kPack > 2 ? kPack : 2); // a row, its pivot's inverse and scale
-  static constexpr int kStep = W + kPack; // row length of U: 16-byte accesses without conflicts
+  static constexpr int kMail = W + (kPack > 2 ? kPack : 2);  // a row, its pivot's inverse and scale
+  static constexpr int kStep = W + kPack;  // row length of U: 16-byte accesses without conflicts
 
-  T* mail; // [2][kWarps][kMail] the warps' candidates: row, inverse, scale
-  Key* keys; // [2][kWarps] and their keys
-  uint32_t* tags; // [2][kWarps] and position * 32 + warp
-  T* lower; // [W][W] multipliers of the pivot rows, a column contiguous
-  T* upper; // [columns right of the strip][kStep]
-  T* matrix; // [n][ld]
-  int32_t* holder; // [W] slot of each pivot row
-  int32_t* slot_at; // [m] which slot stands at a position
-  int32_t* place_at; // [min(m, n)] where each pivot was found
+  T* mail;            // [2][kWarps][kMail] the warps' candidates: row, inverse, scale
+  Key* keys;          // [2][kWarps] and their keys
+  uint32_t* tags;     // [2][kWarps] and position * 32 + warp
+  T* lower;           // [W][W] multipliers of the pivot rows, a column contiguous
+  T* upper;           // [columns right of the strip][kStep]
+  T* matrix;          // [n][ld]
+  int32_t* holder;    // [W] slot of each pivot row
+  int32_t* slot_at;   // [m] which slot stands at a position
+  int32_t* place_at;  // [min(m, n)] where each pivot was found
 
   static __host__ __device__ int leading(int m) {
-    return m | 1; // odd: a row's elements fall into different banks
+    return m | 1;  // odd: a row's elements fall into different banks
   }
   static __host__ size_t bytes(int m, int n) {
     const size_t elements = static_cast<size_t>(2 * kWarps) * kMail + W * W +
-        static_cast<size_t>(std::max(n - W, 0)) * kStep + static_cast<size_t>(n) * leading(m);
+                            static_cast<size_t>(std::max(n - W, 0)) * kStep +
+                            static_cast<size_t>(n) * leading(m);
     return 2 * kWarps * (sizeof(Key) + sizeof(uint32_t)) + elements * sizeof(T) +
-        (W + static_cast<size_t>(m) + std::min(m, n)) * sizeof(int32_t);
+           (W + static_cast<size_t>(m) + std::min(m, n)) * sizeof(int32_t);
   }
   __device__ BlockLU(unsigned char* base, int m, int n) {
     keys = reinterpret_cast<Key*>(base);
@@ -58,8 +60,8 @@ struct BlockLU {
   }
 };
 
-// The same number, but the compiler cannot tell: addresses are computed anew from it instead of being
-// kept in W registers from an earlier use.
+// The same number, but the compiler cannot tell: addresses are computed anew from it instead of
+// being kept in W registers from an earlier use.
 __device__ __forceinline__ int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T>
   const int64_t item = blockIdx.x;
   T* const a = p.whole.a + item * p.whole.stride + p.first * (p.whole.lda + 1);
 
-  int pos[R]; // below the current column: a finished pivot row or no row at all
+  int pos[R];  // below the current column: a finished pivot row or no row at all
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int slot = tid + r * threads;
@@ -95,13 +97,14 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T>
   }
   __pipeline_commit();
   for (int i = tid; i < 2 * kWarps; i += threads) {
-    s.keys[i] = 0; // also of warps that this launch does not have
+    s.keys[i] = 0;  // also of warps that this launch does not have
     s.tags[i] = 0xffffffffu;
   }
-  __pipeline_wait_prior(0); // a thread reads only its own rows before the next barrier
+  __pipeline_wait_prior(0);  // a thread reads only its own rows before the next barrier
   __syncthreads();
 
-  const uint32_t mask = p.whole.pivot ? ~0u : 0u; // without pivoting the first row left is the pivot
+  const uint32_t mask =
+      p.whole.pivot ? ~0u : 0u;  // without pivoting the first row left is the pivot
   for (int k0 = 0; k0 < steps; k0 += W) {
     T x[R][W];
 #pragma unroll
@@ -133,8 +136,9 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T>
           value = x[r][w];
         }
       }
-      const Divisor<T> own = Divisor<T>::of(value); // needs no waiting, so every thread does it
-      // Exactly one lane has the tag that wins: it publishes. A tag is position and lane, then warp.
+      const Divisor<T> own = Divisor<T>::of(value);  // needs no waiting, so every thread does it
+      // Exactly one lane has the tag that wins: it publishes. A tag is position and lane, then
+      // warp.
       const uint32_t tag = mine << 5 | lane;
       if (tag == warp_argmax(key, tag)) {
         s.keys[w % 2 * kWarps + warp] = key;
@@ -201,7 +205,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T>
     if (rest > 0) {
       __syncthreads();
       T* const right = s.matrix + (k0 + W) * ld;
-      for (int c = tid; c < rest; c += threads) { // a column of U per thread
+      for (int c = tid; c < rest; c += threads) {  // a column of U per thread
         T y[W];
 #pragma unroll
         for (int w = 0; w < W; ++w) {
@@ -260,13 +264,13 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T>
   }
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    pos[r] += (steps + W - 1) / W * W; // from here on counted from the panel's first column
+    pos[r] += (steps + W - 1) / W * W;  // from here on counted from the panel's first column
   }
 
   __syncthreads();
   constexpr int32_t kNone = 0x7fffffff;
   if (tid == 0) {
-    *s.holder = kNone; // from here on the first zero pivot
+    *s.holder = kNone;  // from here on the first zero pivot
   }
   int before[R][kMaxLevels];
 #pragma unroll
@@ -278,8 +282,8 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T>
       for (int l = 0; l < kMaxLevels; ++l) {
         if (l < p.levels) {
           before[r][l] = p.level[l].start == p.first
-              ? p.first + slot
-              : p.level[l].now[item * p.level_stride + p.first + slot];
+                             ? p.first + slot
+                             : p.level[l].now[item * p.level_stride + p.first + slot];
         }
       }
     }
@@ -324,8 +328,8 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T>
   }
 }
 
-// The shapes that are built: W columns in registers, R rows a thread, at most kMaxThreads threads and
-// registers for kBlocks blocks on a multiprocessor.
+// The shapes that are built: W columns in registers, R rows a thread, at most kMaxThreads threads
+// and registers for kBlocks blocks on a multiprocessor.
 template <typename T, int W_, int R_, int kMaxThreads_, int kBlocks>
 struct BlockShape {
   static constexpr int W = W_, R = R_, kMaxThreads = kMaxThreads_;
@@ -349,15 +353,15 @@ struct BlockShape {
 // Calls `use` with the shape for panels of `rows` rows; returns false when there is none.
 template <typename T, typename Use>
 bool with_block_shape(int rows, Use&& use) {
-  constexpr int words = sizeof(T) / 4; // registers an element
+  constexpr int words = sizeof(T) / 4;  // registers an element
   if (rows <= 64) {
-    use(BlockShape<T, words == 4 ? 8 : 16, 1, 64, words == 1 ? 12 : 8>{});
+    use(BlockShape < T, words == 4 ? 8 : 16, 1, 64, words == 1 ? 12 : 8 > {});
   } else if (rows <= 256) {
-    use(BlockShape<T, words == 4 ? 8 : 16, 2, 128, words == 1 ? 5 : 3>{});
+    use(BlockShape < T, words == 4 ? 8 : 16, 2, 128, words == 1 ? 5 : 3 > {});
   } else if (rows <= 2048) {
     use(BlockShape<T, 16 / words, 4, 512, 1>{});
   } else if (rows <= 4096) {
-    use(BlockShape<T, words == 1 ? 4 : 2, 8, 512, 1>{});
+    use(BlockShape < T, words == 1 ? 4 : 2, 8, 512, 1 > {});
   } else {
     return false;
   }
@@ -379,8 +383,7 @@ int block_lu_width(int rows, int wanted, size_t shared) {
 
 template <typename T>
 void launch_block_lu(const Panel<T>& p, cudaStream_t stream) {
-  with_block_shape<T>(
-      p.whole.m - p.first, [&](auto shape) { shape.launch(p, stream); });
+  with_block_shape<T>(p.whole.m - p.first, [&](auto shape) { shape.launch(p, stream); });
 }
 
-} // namespace at::native::batched_native
+}  // namespace at::native::batched_native

@@ -8,21 +8,21 @@
 #include <ATen/native/cuda/linalg/native/LaunchCheck.h>
 #include <ATen/native/cuda/linalg/native/Scalar.cuh>
 
-// Row exchange from a permutation, and for the columns to the right of a factored block the triangular
-// solve with its unit lower triangle in the same pass. A block owns a tile of columns of one matrix, so
-// every read of a column is ordered before its writes by barriers alone.
+// Row exchange from a permutation, and for the columns to the right of a factored block the
+// triangular solve with its unit lower triangle in the same pass. A block owns a tile of columns of
+// one matrix, so every read of a column is ordered before its writes by barriers alone.
 //
-// The exchange of K pivots moves rows from anywhere into the top K places, and only rows that stood in
-// the top K to anywhere else: so K gathered loads and at most K scattered stores a column do it.
+// The exchange of K pivots moves rows from anywhere into the top K places, and only rows that stood
+// in the top K to anywhere else: so K gathered loads and at most K scattered stores a column do it.
 namespace at::native::batched_native {
 
 constexpr int kExchangeWarps = 4;
-constexpr int64_t kFewBlocks = 256; // about two to a multiprocessor
+constexpr int64_t kFewBlocks = 256;  // about two to a multiprocessor
 
 template <typename T>
 struct ExchangeTile {
   static constexpr int kColumns = sizeof(T) >= 16 ? 16 : 32;
-  static constexpr int kBlock = kColumns; // rows solved at a time, in registers
+  static constexpr int kBlock = kColumns;  // rows solved at a time, in registers
   static constexpr int kStride = kColumns + 1;
 
   static __host__ __device__ int padded(int width) {
@@ -37,19 +37,15 @@ struct ExchangeTile {
   static __host__ size_t bytes(int width, bool whole) {
     const size_t rows = padded(width);
     return (rows * (kColumns + kStride) + kBlock + (whole ? triangle(padded(width) / kBlock) : 0)) *
-        sizeof(T) +
-        2 * rows * sizeof(int32_t);
+               sizeof(T) +
+           2 * rows * sizeof(int32_t);
   }
 };
 
 // Start to read rows first .. first + kBlock of the triangle, a column contiguous, zeros elsewhere.
 template <typename T>
 __device__ __forceinline__ void read_triangle(
-    T* lower,
-    const T* triangle,
-    int64_t lda,
-    int width,
-    int first) {
+    T* lower, const T* triangle, int64_t lda, int width, int first) {
   constexpr int B = ExchangeTile<T>::kBlock;
   for (int i = threadIdx.x; i < (first + B) * B; i += 32 * kExchangeWarps) {
     const int r = first + i % B, j = i / B;
@@ -61,19 +57,15 @@ __device__ __forceinline__ void read_triangle(
   }
 }
 
-// Solves L x = x in place for the tile: rows of one block after the other, first minus the rows above
-// them, then the block's own triangle. `lower` holds all of L if `whole`, else has room for a block.
+// Solves L x = x in place for the tile: rows of one block after the other, first minus the rows
+// above them, then the block's own triangle. `lower` holds all of L if `whole`, else has room for a
+// block.
 template <typename T>
 __device__ __forceinline__ void solve_tile(
-    T* x,
-    T* lower,
-    const T* triangle,
-    int64_t lda,
-    int width,
-    bool whole) {
+    T* x, T* lower, const T* triangle, int64_t lda, int width, bool whole) {
   using Tile = ExchangeTile<T>;
   constexpr int B = Tile::kBlock;
-  constexpr int kPerThread = 2; // columns, and B / parts rows of each
+  constexpr int kPerThread = 2;  // columns, and B / parts rows of each
   constexpr int kLanes = Tile::kColumns / kPerThread;
   constexpr int kRows = B * kLanes / (32 * kExchangeWarps);
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
@@ -167,12 +159,12 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
   const int64_t lda = p.whole.lda;
   const int rows = Tile::padded(width);
 
-  T* const old = reinterpret_cast<T*>(raw); // [column][row] what stands in the top rows
-  T* const x = old + rows * kColumns; // [row][column] what comes there
+  T* const old = reinterpret_cast<T*>(raw);  // [column][row] what stands in the top rows
+  T* const x = old + rows * kColumns;        // [row][column] what comes there
   T* const own = x + (rows * Tile::kStride + Tile::kBlock - 1) / Tile::kBlock * Tile::kBlock;
   T* const lower = whole ? own : old;
-  int32_t* const comes = reinterpret_cast<int32_t*>(
-      whole ? own + Tile::triangle(rows / Tile::kBlock) : own);
+  int32_t* const comes =
+      reinterpret_cast<int32_t*>(whole ? own + Tile::triangle(rows / Tile::kBlock) : own);
   int32_t* const goes = comes + rows;
 
   T* const matrix = p.whole.a + item * p.whole.stride;
@@ -200,8 +192,7 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
   const T* const triangle = matrix + start * (lda + 1);
   if (whole && solve) {
     for (int first = 0; first < width; first += Tile::kBlock) {
-      read_triangle(
-          lower + Tile::triangle(first / Tile::kBlock), triangle, lda, width, first);
+      read_triangle(lower + Tile::triangle(first / Tile::kBlock), triangle, lda, width, first);
     }
   }
   __pipeline_commit();
@@ -235,24 +226,22 @@ void launch_exchange(const Exchange<T>& p, size_t shared_limit, cudaStream_t str
   }
   const int64_t blocks = p.whole.batch * tiles;
   // Few blocks: nothing hides the latency of reading L piece by piece.
-  const bool whole = p.right_n > 0 && blocks <= kFewBlocks &&
-      Tile::bytes(p.level.width, true) <= shared_limit;
+  const bool whole =
+      p.right_n > 0 && blocks <= kFewBlocks && Tile::bytes(p.level.width, true) <= shared_limit;
   const size_t shared = Tile::bytes(p.level.width, whole);
   if (shared > 48 * 1024) {
     C10_CUDA_CHECK(cudaFuncSetAttribute(
-        exchange_kernel<T>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize,
-        static_cast<int>(shared)));
+        exchange_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   }
   exchange_kernel<T><<<static_cast<unsigned>(blocks), 32 * kExchangeWarps, shared, stream>>>(
       p, left_tiles, tiles, whole);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-// Bring the finished columns of every outer block into the row order of the blocks after it: one pass
-// over whole columns at the end instead of one scattered exchange per block.
+// Bring the finished columns of every outer block into the row order of the blocks after it: one
+// pass over whole columns at the end instead of one scattered exchange per block.
 constexpr int kFinishThreads = 256;
-constexpr int kFinishColumns = 32; // of one tile, staged a few at a time
+constexpr int kFinishColumns = 32;  // of one tile, staged a few at a time
 
 template <typename T>
 __global__ void __launch_bounds__(kFinishThreads)
@@ -261,7 +250,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   const int64_t item = blockIdx.x / tiles;
   const int column = static_cast<int>(blockIdx.x % tiles) * tile_columns;
   const int m = p.whole.m;
-  const int top = (column / p.outer + 1) * p.outer; // rows above stay
+  const int top = (column / p.outer + 1) * p.outer;  // rows above stay
   const int rows = m - top;
   T* const stage = reinterpret_cast<T*>(raw);
   int32_t* const from = reinterpret_cast<int32_t*>(stage + static_cast<int64_t>(staged) * rows);
@@ -320,14 +309,12 @@ void launch_finish(const Finish<T>& p, cudaStream_t stream) {
   const int rows = p.whole.m - p.outer;
   int staged = tile_columns;
   while (staged > 1 && finish_bytes<T>(rows, staged) > 56 * 1024) {
-    staged /= 2; // four blocks to a multiprocessor where that is possible
+    staged /= 2;  // four blocks to a multiprocessor where that is possible
   }
   const size_t shared = finish_bytes<T>(rows, staged);
   if (shared > 48 * 1024) {
     C10_CUDA_CHECK(cudaFuncSetAttribute(
-        finish_kernel<T>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize,
-        static_cast<int>(shared)));
+        finish_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   }
   const int64_t blocks = p.whole.batch * tiles;
   finish_kernel<T><<<static_cast<unsigned>(blocks), kFinishThreads, shared, stream>>>(
@@ -335,4 +322,4 @@ void launch_finish(const Finish<T>& p, cudaStream_t stream) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-} // namespace at::native::batched_native
+}  // namespace at::native::batched_native

@@ -5,8 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
-// What the host side asks of the kernels. Matrices are column-major; indices into a matrix's rows and
-// columns are 0-based except in `pivots` and `info`.
+// What the host side asks of the kernels. Matrices are column-major; indices into a matrix's rows
+// and columns are 0-based except in `pivots` and `info`.
 namespace at::native::batched_native {
 
 template <typename Real>
@@ -15,7 +15,8 @@ struct alignas(2 * sizeof(Real)) Complex {
   Real im;
 };
 
-constexpr int kMaxLevels = 6; // permutations kept by the blocked route, one per level of its recursion
+constexpr int kMaxLevels =
+    6;  // permutations kept by the blocked route, one per level of its recursion
 
 template <typename T>
 struct WholeMatrices {
@@ -44,8 +45,8 @@ struct Panel {
   WholeMatrices<T> whole;
   int first;
   int n;
-  int levels; // 0: nobody needs the row order (the panel is the whole matrix)
-  int64_t level_stride; // int32 elements from one matrix's levels to the next
+  int levels;            // 0: nobody needs the row order (the panel is the whole matrix)
+  int64_t level_stride;  // int32 elements from one matrix's levels to the next
   Level level[kMaxLevels];
 };
 
@@ -60,8 +61,8 @@ struct Exchange {
   int right, right_n;
 };
 
-// Give the columns of each outer block the row order of the blocks after it. orders: per matrix `blocks`
-// maps of m rows, each as Level::now made since its block's start.
+// Give the columns of each outer block the row order of the blocks after it. orders: per matrix
+// `blocks` maps of m rows, each as Level::now made since its block's start.
 template <typename T>
 struct Finish {
   WholeMatrices<T> whole;
@@ -72,10 +73,10 @@ struct Finish {
 };
 
 template <typename T>
-void launch_warp_lu(const WholeMatrices<T>& p, cudaStream_t stream); // m, n <= 32
+void launch_warp_lu(const WholeMatrices<T>& p, cudaStream_t stream);  // m, n <= 32
 
-// Widest panel of `rows` rows that one block holds, capped at `wanted`; 0 when none does. `shared` is
-// what a block may use of shared memory, in bytes.
+// Widest panel of `rows` rows that one block holds, capped at `wanted`; 0 when none does. `shared`
+// is what a block may use of shared memory, in bytes.
 template <typename T>
 int block_lu_width(int rows, int wanted, size_t shared);
 template <typename T>
@@ -94,4 +95,4 @@ bool finish_fits(int m, size_t shared);
 template <typename T>
 void launch_finish(const Finish<T>& p, cudaStream_t stream);
 
-} // namespace at::native::batched_native
+}  // namespace at::native::batched_native

@@ -1,7 +1,8 @@
 #pragma once
 
 // Every launch is followed by C10_CUDA_KERNEL_LAUNCH_CHECK(). Inside PyTorch that is c10's macro; a
-// build without torch (the GPU tests) defines BATCHED_NATIVE_NO_TORCH and gets an exception instead.
+// build without torch (the GPU tests) defines BATCHED_NATIVE_NO_TORCH and gets an exception
+// instead.
 #ifndef BATCHED_NATIVE_NO_TORCH
 #include <c10/cuda/CUDAException.h>
 #else
@@ -19,7 +20,7 @@ inline void check_cuda(cudaError_t error, const char* file, int line) {
   }
 }
 
-} // namespace at::native::batched_native
+}  // namespace at::native::batched_native
 
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() \
   ::at::native::batched_native::check_cuda(cudaGetLastError(), __FILE__, __LINE__)

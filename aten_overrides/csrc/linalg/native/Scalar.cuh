@@ -57,9 +57,7 @@ __device__ __forceinline__ double subtract_product(double c, double a, double b)
 }
 template <typename Real>
 __device__ __forceinline__ Complex<Real> subtract_product(
-    Complex<Real> c,
-    Complex<Real> a,
-    Complex<Real> b) {
+    Complex<Real> c, Complex<Real> a, Complex<Real> b) {
   Complex<Real> r;
   r.re = subtract_product(subtract_product(c.re, a.re, b.re), -a.im, b.im);
   r.im = subtract_product(subtract_product(c.im, a.re, b.im), a.im, b.re);
@@ -80,10 +78,7 @@ __device__ __forceinline__ void subtract_product_if(int active, double& c, doubl
 }
 template <typename Real>
 __device__ __forceinline__ void subtract_product_if(
-    int active,
-    Complex<Real>& c,
-    Complex<Real> a,
-    Complex<Real> b) {
+    int active, Complex<Real>& c, Complex<Real> a, Complex<Real> b) {
   subtract_product_if(active, c.re, a.re, b.re);
   subtract_product_if(active, c.im, a.re, b.im);
   subtract_product_if(active, c.re, -a.im, b.im);
@@ -129,9 +124,9 @@ using key_t_of = std::conditional_t<sizeof(real_t<T>) == 8, uint64_t, uint32_t>;
 
 constexpr unsigned kFullWarp = 0xffffffffu;
 
-// Among the lanes that hold the largest key the smallest tag, on every lane. With the position in the
-// tag's upper bits that is LAPACK's rule for ties. Straight-line on purpose: a rare branch for ties
-// makes the compiler keep registers alive for it in every unrolled column.
+// Among the lanes that hold the largest key the smallest tag, on every lane. With the position in
+// the tag's upper bits that is LAPACK's rule for ties. Straight-line on purpose: a rare branch for
+// ties makes the compiler keep registers alive for it in every unrolled column.
 __device__ __forceinline__ uint32_t warp_argmax(uint32_t key, uint32_t tag) {
   const bool leads = key == __reduce_max_sync(kFullWarp, key);
   return __reduce_min_sync(kFullWarp, leads ? tag : 0xffffffffu);
@@ -140,7 +135,7 @@ __device__ __forceinline__ uint32_t warp_argmax(uint64_t key, uint32_t tag) {
   const uint32_t high = static_cast<uint32_t>(key >> 32);
   bool leads = high == __reduce_max_sync(kFullWarp, high);
   const uint32_t low = leads ? static_cast<uint32_t>(key) : 0u;
-  const uint32_t best_low = __reduce_max_sync(kFullWarp, low); // by all lanes, so not behind &&
+  const uint32_t best_low = __reduce_max_sync(kFullWarp, low);  // by all lanes, so not behind &&
   leads = leads && low == best_low;
   return __reduce_min_sync(kFullWarp, leads ? tag : 0xffffffffu);
 }
@@ -148,8 +143,7 @@ __device__ __forceinline__ uint32_t warp_argmax(uint64_t key, uint32_t tag) {
 template <typename T>
 __device__ __forceinline__ T shuffle(T x, int lane, int width) {
   if constexpr (RealOf<T>::complex) {
-    return T{
-        __shfl_sync(kFullWarp, x.re, lane, width), __shfl_sync(kFullWarp, x.im, lane, width)};
+    return T{__shfl_sync(kFullWarp, x.re, lane, width), __shfl_sync(kFullWarp, x.im, lane, width)};
   } else {
     return __shfl_sync(kFullWarp, x, lane, width);
   }
@@ -165,8 +159,8 @@ __device__ __forceinline__ double scale_to_one(double x) {
   return __hiloint2double(max(field, 1) << 20, 0);
 }
 
-// 1 / x for x near 1 (see scale_to_one), 0 or infinite: the hardware's estimate and Newton steps. No
-// call to a slow path, around which the compiler would have to spill.
+// 1 / x for x near 1 (see scale_to_one), 0 or infinite: the hardware's estimate and Newton steps.
+// No call to a slow path, around which the compiler would have to spill.
 __device__ __forceinline__ float reciprocal(float x) {
   float estimate;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(x));
@@ -185,8 +179,8 @@ __device__ __forceinline__ double reciprocal(double x) {
 }
 
 // Division of a column by its pivot: times one reciprocal, both scaled by a power of two so that
-// neither denormal nor huge pivots lose accuracy. A zero pivot leaves zeros as they are and, met only
-// without pivoting, turns the rest into inf or NaN.
+// neither denormal nor huge pivots lose accuracy. A zero pivot leaves zeros as they are and, met
+// only without pivoting, turns the rest into inf or NaN.
 template <typename T>
 struct Divisor {
   using Real = real_t<T>;
@@ -220,8 +214,8 @@ struct Divisor {
   }
 };
 
-// 16 bytes of elements, and moves of what of W contiguous elements lies at or after `from` (a constant
-// after unrolling).
+// 16 bytes of elements, and moves of what of W contiguous elements lies at or after `from` (a
+// constant after unrolling).
 template <typename T>
 struct alignas(16) Pack {
   static constexpr int size = 16 / sizeof(T);
@@ -258,4 +252,4 @@ __device__ __forceinline__ void store_row(T* to_row, const T (&values)[W], int f
   }
 }
 
-} // namespace at::native::batched_native
+}  // namespace at::native::batched_native

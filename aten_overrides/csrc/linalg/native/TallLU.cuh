@@ -109,4 +109,4 @@ void launch_tall_lu(const Panel<T>& p, cudaStream_t stream) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-} // namespace at::native::batched_native
+}  // namespace at::native::batched_native

@@ -4,10 +4,10 @@
 #include <ATen/native/cuda/linalg/native/LaunchCheck.h>
 #include <ATen/native/cuda/linalg/native/Scalar.cuh>
 
-// Matrices of at most 32 rows and columns: N lanes factor one matrix, lane i holds row i in registers
-// (register-resident LU after Villa, Fatica, Gawande and Tumeo, "Power/performance trade-offs of small
-// batched LU based solvers on GPUs", 2013). Rows never move: `pos` says where a row stands, the
-// exchange happens when the matrix is written.
+// Matrices of at most 32 rows and columns: N lanes factor one matrix, lane i holds row i in
+// registers (register-resident LU after Villa, Fatica, Gawande and Tumeo, "Power/performance
+// trade-offs of small batched LU based solvers on GPUs", 2013). Rows never move: `pos` says where a
+// row stands, the exchange happens when the matrix is written.
 namespace at::native::batched_native {
 
 constexpr int kWarpLUThreads = 128;
@@ -38,7 +38,7 @@ template <typename T, int N>
 __global__ void __launch_bounds__(kWarpLUThreads) warp_lu_kernel(WholeMatrices<T> p) {
   const int lane = threadIdx.x % N;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * (kWarpLUThreads / N) + threadIdx.x / N;
-  const bool present = item < p.batch; // absent groups run along on zeros: shuffles need all lanes
+  const bool present = item < p.batch;  // absent groups run along on zeros: shuffles need all lanes
   const int m = p.m, n = p.n, steps = min(m, n);
   T* __restrict__ matrix = p.a + (present ? item : 0) * p.stride;
 
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kWarpLUThreads) warp_lu_kernel(WholeMatrices<T
     a[j] = present && lane < m && j < n ? matrix[lane + j * p.lda] : zero<T>();
   }
   int pos = lane < m ? lane : -1;
-  const uint32_t mask = p.pivot ? ~0u : 0u; // without pivoting the first row left is the pivot
+  const uint32_t mask = p.pivot ? ~0u : 0u;  // without pivoting the first row left is the pivot
   int my_pivot = 0;
   int first_zero = 0;
 
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kWarpLUThreads) warp_lu_kernel(WholeMatrices<T
     const key_t_of<T> key = pos >= k ? pivot_key(a[k], mask) : 0;
     const int source = group_leader<T, N>(key, static_cast<uint32_t>(pos));
     const int place = __shfl_sync(kFullWarp, pos, source, N);
-    const Divisor<T> mine = Divisor<T>::of(a[k]); // meanwhile, by every lane
+    const Divisor<T> mine = Divisor<T>::of(a[k]);  // meanwhile, by every lane
     const T pivot = shuffle(a[k], source, N);
     const Divisor<T> divisor{shuffle(mine.inverse, source, N), shuffle(mine.scale, source, N)};
     if (lane == source) {
@@ -125,4 +125,4 @@ void launch_warp_lu(const WholeMatrices<T>& p, cudaStream_t stream) {
   }
 }
 
-} // namespace at::native::batched_native
+}  // namespace at::native::batched_native

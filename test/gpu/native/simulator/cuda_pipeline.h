@@ -11,8 +11,8 @@ struct Copy {
   const void* from;
   size_t bytes;
 };
-inline std::map<int, std::vector<Copy>> copies; // by thread
-} // namespace simulated
+inline std::map<int, std::vector<Copy>> copies;  // by thread
+}  // namespace simulated
 
 inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
   simulated::copies[simulated::block->current].push_back({to, from, bytes});

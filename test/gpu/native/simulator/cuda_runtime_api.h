@@ -1,6 +1,7 @@
-// A stand-in for the CUDA runtime that runs one block at a time on the host: every thread is a fibre,
-// barriers and warp operations switch between them. Only what the LU kernels use. It checks what a
-// GPU leaves undefined: all 32 lanes must meet in the same warp operation, all threads in a barrier.
+// A stand-in for the CUDA runtime that runs one block at a time on the host: every thread is a
+// fibre, barriers and warp operations switch between them. Only what the LU kernels use. It checks
+// what a GPU leaves undefined: all 32 lanes must meet in the same warp operation, all threads in a
+// barrier.
 #pragma once
 
 #include <ucontext.h>
@@ -62,7 +63,7 @@ struct Index {
   unsigned x = 0;
 };
 
-struct Meeting { // of the threads of a warp or a block
+struct Meeting {  // of the threads of a warp or a block
   int arrived = 0;
   uint64_t generation = 0;
   const char* what = nullptr;
@@ -137,7 +138,7 @@ inline const uint64_t* exchange(const char* what, uint64_t value) {
   return block->warps[warp].given[which];
 }
 
-} // namespace simulated
+}  // namespace simulated
 
 inline simulated::Index threadIdx, blockIdx, blockDim;
 
@@ -150,10 +151,7 @@ inline void simulated_entry() {
 
 // Runs `body` for every thread of every block, in order of blocks.
 inline void simulated_launch(
-    unsigned grid,
-    int threads,
-    size_t shared,
-    const std::function<void()>& body) {
+    unsigned grid, int threads, size_t shared, const std::function<void()>& body) {
   if (threads % 32 != 0 || threads > 1024 || shared > 232448) {
     simulated::fail("launch out of bounds");
   }
@@ -162,7 +160,7 @@ inline void simulated_launch(
     simulated::block = &block;
     block.fibres.resize(threads);
     block.warps.resize(threads / 32);
-    block.shared.assign(shared + 64, 0xff); // NaN, as a reminder to write before reading
+    block.shared.assign(shared + 64, 0xff);  // NaN, as a reminder to write before reading
     block.body = body;
     blockIdx.x = index;
     blockDim.x = static_cast<unsigned>(threads);
