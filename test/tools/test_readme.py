@@ -14,7 +14,7 @@ from aotools.patchset import base
 
 META = {
     "topic": "patchset",
-    "command": "tools/gpu-test patchset",
+    "command": "tools/gpu-test patchset --out /tmp/x",
     "gpu": "NVIDIA H200",
     "driver": "580.1",
     "torch": "2.11.0+cu130",
@@ -38,6 +38,29 @@ def rows(scale: float = 1.0) -> list[dict[str, object]]:
     ]
 
 
+def other(op: str, library: str, batch: int, **more: object) -> dict[str, object]:
+    """A point of another part of the record."""
+    point = {"op": op, "dtype": "float32", "m": 512, "n": 512, "batch": batch, "ms": 1.0}
+    return point | {"library": library, "preference": "cusolver", "backend": "choice"} | more
+
+
+OTHERS = [
+    other("lu_factor_ex", "unpatched-nomagma", 1, allocations=4),
+    other("lu_factor_ex", "unpatched-nomagma", 16, allocations=19),
+    other("lu_factor_ex", "patched-nomagma", 1, allocations=4),
+    other("lu_factor_ex", "patched-nomagma", 16, allocations=4),
+    other("lu_factor_ex", "patched-nomagma", 16, allocations=5, backend="looped_cusolver"),
+    other("lu_factor_ex", "patched-nomagma", 64, job="lanes/speed", ms=53.76),
+    other("lu_factor_ex", "patched-nomagma", 64, job="lanes/speed", ms=22.6, lanes=4),
+]
+CHECKS = [
+    {"result": "pass", "name": "a", "params": {}, "reason": ""},
+    {"result": "fail", "name": "b", "params": {"n": 5, "dtype": "float32"}, "reason": "too slow"},
+    {"result": "vendor", "name": "c", "params": {}, "reason": "dropped NaN"},
+    {"result": "vendor", "name": "c", "params": {}, "reason": "dropped NaN"},
+]
+
+
 class Checkout:
     """A checkout with a README, and records if asked for."""
 
@@ -50,8 +73,7 @@ class Checkout:
 
     def record(self, scale: float = 1.0, date: str = "2026-11-30", name: str = "h200") -> Path:
         path = self.records / f"patchset-{name}.json"
-        checks = [{"result": "pass"}, {"result": "pass"}, {"result": "vendor"}]
-        data = {"meta": {**META, "date": date}, "points": rows(scale), "checks": checks}
+        data = {"meta": {**META, "date": date}, "points": rows(scale) + OTHERS, "checks": CHECKS}
         path.write_text(json.dumps(data))
         return path
 
@@ -175,7 +197,36 @@ def test_records(checkout: Checkout) -> None:
         """\
 | record | GPU | torch | date | timed points | checks |
 | --- | --- | --- | --- | --- | --- |
-| [patchset](test/gpu/records/patchset-h200.json) | NVIDIA H200 | 2.11.0+cu130 | 2026-11-30 | 8 | 2 pass, 1 vendor |""",  # noqa: E501
+| [patchset](test/gpu/records/patchset-h200.json) | NVIDIA H200 | 2.11.0+cu130 | 2026-11-30 | 15 | 1 pass, 1 fail, 2 vendor |""",  # noqa: E501
+    )
+
+
+def test_failed_checks_are_told(checkout: Checkout) -> None:
+    assert readme.failed(checkout.records) == "No check failed."
+    checkout.record()
+    assert_expected_inline(
+        readme.failed(checkout.records),
+        """\
+- fail, patchset-h200: b (5, float32): too slow
+- vendor, patchset-h200: c, 2 times (a library's own fault, also without us)""",
+    )
+
+
+def test_lanes_and_allocations(checkout: Checkout) -> None:
+    checkout.record()
+    assert_expected_inline(
+        readme.lanes_table().partition("\n\n")[0],
+        """\
+| `lu_factor_ex`, milliseconds | one stream | 4 streams |
+| --- | ---: | ---: |
+| 64 matrices of n = 512, float32 | 53.8 | 22.6 |""",
+    )
+    assert_expected_inline(
+        readme.allocations_table().partition("\n\n")[0],
+        """\
+| allocator calls of one call | at batch | without the patches | with the patches |
+| --- | ---: | ---: | ---: |
+| `lu_factor_ex` | 1, 16 | 4, 19 | 4, 4 |""",
     )
 
 

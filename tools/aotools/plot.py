@@ -170,7 +170,6 @@ def _annotate(axis: Any, curves: Sequence[Curve]) -> None:
         textcoords="offset points",
         ha="right",
         va="center",
-        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
         fontsize=11,
         fontweight="bold",
     )

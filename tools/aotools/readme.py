@@ -58,10 +58,10 @@ def load_record(topic: str, folder: Path | None = None) -> tuple[Path, dict[str,
 
 def caption(path: Path, meta: Mapping[str, Any]) -> str:
     """On what, when and by which command a record was made, with a link to it."""
-    place = path.relative_to(ROOT)
+    command = meta["command"].partition(" --")[0]  # its options are in the record
     return (
         f"{meta['gpu']}, driver {meta['driver']}, torch {meta['torch']}, {meta['date']}; "
-        f"[record]({place}), made by `{meta['command']}`."
+        f"[record]({path.relative_to(ROOT)}), made by `{command}`."
     )
 
 
@@ -69,15 +69,15 @@ def caption(path: Path, meta: Mapping[str, Any]) -> str:
 
 
 def patches(name: str = "v2.6.0") -> str:
-    """The series of a base: patch, what it does, when upstream makes it unnecessary, effect."""
+    """The series of a base: patch, what it does, when upstream makes it unnecessary."""
     rows = []
     for patch in base.load(name).patches():
         release, _, address = patch.fields["Applied-Upstream"].partition(", ")
         upstream = f"[{release}]({address})" if address else release
         subject = patch.subject.removeprefix("[CUDA] ")
         link = f"[{patch.name.removesuffix('.patch')}](patches/{name}/{patch.name})"
-        rows.append((link, subject, upstream, " ".join(patch.fields["Measured"].split())))
-    return table(("patch", "what it does", "in upstream since", "measured effect"), rows)
+        rows.append((link, subject, upstream))
+    return table(("patch", "what it does", "in upstream since"), rows)
 
 
 def upstream_data() -> dict[str, Any]:
@@ -142,6 +142,69 @@ def cliff_table() -> str:
     return f"{text}\n\n`{plot.OP}`, {plot.DTYPE}, milliseconds. {caption(path, record['meta'])}"
 
 
+def lanes_table() -> str:
+    """A looped LU on one stream and on several, from the record's points."""
+    found = load_record("patchset")
+    if found is None:
+        return NO_RECORD
+    path, record = found
+    points = [row for row in record["points"] if row.get("job") == "lanes/speed"]
+    times: dict[tuple[str, int, int], dict[int, float]] = {}
+    for row in points:
+        problem = (row["dtype"], row["batch"], row["n"])
+        times.setdefault(problem, {})[row.get("lanes", 1)] = row["ms"]
+    counts = sorted({lanes for by_lanes in times.values() for lanes in by_lanes})
+    rows = []
+    for (dtype, batch, n), by_lanes in times.items():
+        cells = [milliseconds(by_lanes[lanes]) if lanes in by_lanes else "" for lanes in counts]
+        rows.append((f"{batch} matrices of n = {n}, {dtype}", *cells))
+    head = ("`lu_factor_ex`, milliseconds", "one stream", *(f"{n} streams" for n in counts[1:]))
+    return f"{table(head, rows, numbers=len(counts))}\n\n{caption(path, record['meta'])}"
+
+
+def allocations_table() -> str:
+    """Allocator calls of one call by batch, without and with the series."""
+    found = load_record("patchset")
+    if found is None:
+        return NO_RECORD
+    path, record = found
+    counted: dict[tuple[str, int], dict[str, int]] = {}
+    for row in record["points"]:
+        if "allocations" in row and row["backend"] == "choice":
+            by_library = counted.setdefault((row["op"], row["batch"]), {})
+            by_library[row["library"]] = row["allocations"]
+    libraries = {"unpatched-nomagma": "without the patches", "patched-nomagma": "with the patches"}
+    rows = []
+    for op in dict.fromkeys(op for op, _ in counted):
+        batches = sorted(batch for name, batch in counted if name == op)
+        cells = [
+            ", ".join(str(counted[op, batch].get(library, "?")) for batch in batches)
+            for library in libraries
+        ]
+        rows.append((f"`{op}`", ", ".join(map(str, batches)), *cells))
+    head = ("allocator calls of one call", "at batch", *libraries.values())
+    return f"{table(head, rows, numbers=3)}\n\n{caption(path, record['meta'])}"
+
+
+def failed(folder: Path | None = None) -> str:
+    """What the records' checks found wrong: failures one by one, vendors' faults counted."""
+    lines = []
+    for path in sorted((folder or RECORDS).glob("*.json")):
+        checks = json.loads(path.read_text(encoding="utf-8")).get("checks", [])
+        vendor: dict[str, int] = {}
+        for row in checks:
+            if row["result"] == "fail":
+                what = ", ".join(str(value) for value in row["params"].values())
+                lines.append(f"- fail, {path.stem}: {row['name']} ({what}): {row['reason']}")
+            elif row["result"] == "vendor":
+                vendor[row["name"]] = vendor.get(row["name"], 0) + 1
+        lines += [
+            f"- vendor, {path.stem}: {name}, {count} times (a library's own fault, also without us)"
+            for name, count in vendor.items()
+        ]
+    return "\n".join(lines) or "No check failed."
+
+
 def records(folder: Path | None = None) -> str:
     """Every record: on what, when, and what its checks came to."""
     rows = []
@@ -182,9 +245,12 @@ def picture() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "allocations-table": allocations_table,
     "bases": bases,
     "cliff-picture": picture,
     "cliff-table": cliff_table,
+    "failed-checks": failed,
+    "lanes-table": lanes_table,
     "patches": patches,
     "records": records,
     "upstream": upstream,
