@@ -54,7 +54,7 @@ def _measure(torch: Any, loaded: loader.Library) -> tuple[dict[str, str], list[d
         def write(self, row: Mapping[str, Any]) -> None:
             rows.append(dict(row))
 
-    session = Session(Collected(), "stock", None, {})  # type: ignore[arg-type]
+    session = Session(Collected(), "stock", {}, {})  # type: ignore[arg-type]
     total = len(BATCHES) * len(SIZES) * len(PREFERENCES)
     with Bar("timing solve_ex", total, show=lambda count: f"{count:.0f}") as bar:
         for preference in PREFERENCES:
