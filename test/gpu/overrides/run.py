@@ -43,6 +43,9 @@ PARTS = {
     "regret": ("part_regret:run", 200),
     "fresh": ("part_threads:fresh", 150),
     "solve": ("part_solve:run", 90),
+    "kinds": ("part_kinds:run", 240),
+    "lifetime": ("part_lifetime:run", 200),
+    "compile": ("part_lifetime:compiled", 300),
 }
 
 
