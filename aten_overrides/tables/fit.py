@@ -5,7 +5,8 @@ from which cuSOLVER is faster than cuBLAS and the interval of n in which stock i
 All cuts between measured n are tried. A cut costs the sum of log(time taken / best time) over the
 table's completed grid, with a steep extra cost above STEEP_FROM; the ranges of batches are the
 cheapest partition of the grid's batches at a price per row, so rows that do not pay are merged.
-A cut is then placed where the interpolated times cross.
+A cut is then placed where the interpolated times cross. Sizes on two sides of a leap of cuBLAS's
+time are fitted apart, so that no cut is placed across it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CUBLAS, LOOPED, STREAMED, STOCK = (
 )
 PRICE_OF_ROW = 0.5  # in units of the summed log regret
 PRICE_OF_STOCK = 0.10  # of an interval, so that none is made for a tie
-STEEP_FROM = math.log(1.08)
+STEEP_FROM = math.log(1.06)
 STEEP = 50.0
 # Problems of the grid that were not measured at all, by how well the table can tell.
 WEIGHT_INTERPOLATED = 0.5
@@ -49,6 +50,11 @@ LARGE = 1024  # fitted up to this batch, also where fewer were measured
 MARGIN_STOCK = math.log(1.03)
 MARGIN_EXTRAPOLATED = math.log(1.25)
 TALL_FROM = 724  # between the measured 512 and 1024 rows, where stock's time leaps
+# cuBLAS's getrfBatched with pivoting is 1.4-2.5 times faster at n = 512 than at 511 in float64, at
+# all batches, so there its crossing with cuSOLVER can lie on both sides. Of the others only
+# complex128 comes to 1.3-1.4 times, at batches where cuSOLVER is far behind: no second table pays.
+LEAP = 512
+LEAPING = ("float64",)  # as LinalgChoice.h has it
 
 
 @dataclass(frozen=True)
@@ -87,12 +93,17 @@ def refined(values: set[int], widest: float) -> tuple[int, ...]:
         axis = sorted({*axis, *between})
 
 
-def square_grid(points: Sequence[Point], costs: Costs, dtype: str, pivot: bool) -> Grid:
-    """The completed grid of a dtype; cells that no back end can tell are not in it."""
+def square_grid(
+    points: Sequence[Point], costs: Costs, dtype: str, pivot: bool, within: range = range(1, NEVER)
+) -> Grid:
+    """The completed grid of a dtype for n within a range, with the batches of all n.
+
+    Cells that no back end can tell are not in it.
+    """
     problems = [p.problem for p in points if p.problem.m == p.problem.n]
     measured = {(p.batch, p.n) for p in problems if p.pivot == pivot}
     batches = refined({1, 2, LARGE} | {batch for batch, _ in measured}, WIDEST_BATCH)
-    sizes = refined({n for _, n in measured}, WIDEST_SIZE)
+    sizes = refined({n for _, n in measured if n in within}, WIDEST_SIZE)
     largest = max(batch for batch, _ in measured)
     log_ms: dict[str, dict[tuple[int, int], float]] = {}
     weight = dict.fromkeys(itertools.product(batches, sizes), WEIGHT_EXTRAPOLATED)
@@ -106,7 +117,7 @@ def square_grid(points: Sequence[Point], costs: Costs, dtype: str, pivot: bool) 
                 cells[batch, n], firm = told
                 if firm or batch > largest:
                     weight[batch, n] = WEIGHT_INTERPOLATED
-    weight.update(dict.fromkeys(measured, 1.0))
+    weight.update({(batch, n): 1.0 for batch, n in measured if n in within})
     return Grid(batches, sizes, log_ms, weight)
 
 
@@ -238,6 +249,23 @@ def fit_square(grid: Grid) -> tuple[SquareRow, ...]:
     return tuple(rows)
 
 
+def fit_pivoted(
+    points: Sequence[Point], costs: Costs, dtype: str
+) -> tuple[tuple[SquareRow, ...], tuple[SquareRow, ...]]:
+    """Rows with pivoting: for all n and none, or of a leaping dtype below the leap and from there.
+
+    Where nothing was measured on one side, the other side's rows serve for both.
+    """
+    if dtype not in LEAPING:
+        return fit_square(square_grid(points, costs, dtype, pivot=True)), ()
+    grids = [
+        square_grid(points, costs, dtype, pivot=True, within=side)
+        for side in (range(1, LEAP), range(LEAP, NEVER))
+    ]
+    below, above = (fit_square(grid) if grid.sizes else () for grid in grids)
+    return below or above, above or below
+
+
 def fit_rectangular(
     points: Sequence[Point], costs: Costs, dtype: str, *, tall: bool, lanes: bool
 ) -> int:
@@ -281,10 +309,12 @@ def fit(table: CostTable, library: Library, points: Sequence[Point] | None = Non
             )
             for lanes in (False, True)
         }
+        pivoted, from_leap = fit_pivoted(own, costs, dtype)
         dtypes[dtype] = DtypeRows(
-            fit_square(square_grid(own, costs, dtype, pivot=True)),
+            pivoted,
             fit_square(square_grid(own, costs, dtype, pivot=False)),
             rectangular[False],
             rectangular[True],
+            from_leap,
         )
-    return Thresholds(table.lanes, TALL_FROM, dtypes)
+    return Thresholds(table.lanes, TALL_FROM, LEAP, dtypes)

@@ -42,12 +42,16 @@ class Rectangular:
 
 @dataclass(frozen=True)
 class DtypeRows:
-    """Everything for one dtype."""
+    """Everything for one dtype. ``from_leap``: the pivoted rows for n >= Thresholds.leap.
+
+    Where that is empty, cuBLAS's time makes no leap and ``pivoted`` holds for all n.
+    """
 
     pivoted: tuple[SquareRow, ...]
     unpivoted: tuple[SquareRow, ...]
     loop: Rectangular
     lanes: Rectangular
+    from_leap: tuple[SquareRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Thresholds:
 
     lanes: int
     tall_from: int
+    leap: int
     dtypes: Mapping[str, DtypeRows]
 
 
@@ -74,6 +79,8 @@ def choose(thresholds: Thresholds, dtype: str, problem: Problem, facts: Facts) -
         stock_from = row.tall if problem.m >= thresholds.tall_from else row.wide
         return "stock" if stock and problem.batch >= stock_from else cusolver
     square = rows.pivoted if problem.pivot else rows.unpivoted
+    if problem.pivot and problem.n >= thresholds.leap and rows.from_leap:
+        square = rows.from_leap
     holding = square[0]
     for entry in square:
         if entry.batch <= problem.batch:

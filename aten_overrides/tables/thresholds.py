@@ -13,7 +13,7 @@ from aten_overrides._errors import UserError
 from aten_overrides._files import compare, write_atomically
 from aten_overrides._names import DTYPES
 from aten_overrides.tables import regret
-from aten_overrides.tables.fit import OP, fit
+from aten_overrides.tables.fit import CUBLAS, LEAPING, OP, fit
 from aten_overrides.tables.rows import (
     NEVER,
     Crossover,
@@ -65,6 +65,12 @@ struct Rectangular {{
 constexpr int64_t kTallFrom = {tall_from};
 """
 
+_LEAP = """\
+// In double and with pivoting, cuBLAS takes {ratio} times as long for n = {below} as for
+// n = {above}: it may be the fastest again from there on, so n >= kLeap has its own rows.
+constexpr int64_t kLeap = {leap};
+"""
+
 
 def render(table: CostTable, thresholds: Thresholds, costs: _select.Table) -> str:
     """Text of LinalgThresholds.h: the comment with its figures, then the rows."""
@@ -86,14 +92,17 @@ def render(table: CostTable, thresholds: Thresholds, costs: _select.Table) -> st
         "",
         *structs.splitlines(),
         "",
+        *_leap(table, thresholds.leap).splitlines(),
+        "",
     ]
-    for name in ("Pivoted", "Unpivoted"):
-        for dtype in DTYPES:
-            rows = thresholds.dtypes[dtype]
-            square = rows.pivoted if name == "Pivoted" else rows.unpivoted
-            lines += [f"constexpr SquareRow k{name}{_CPP_DTYPES[dtype]}[] = {{"]
-            lines += [f"    {_square(row)}," for row in square]
-            lines += ["};", ""]
+    for dtype in DTYPES:
+        lines += _rows(f"kPivoted{_CPP_DTYPES[dtype]}", thresholds.dtypes[dtype].pivoted)
+        if thresholds.dtypes[dtype].from_leap:
+            lines += _rows(
+                f"kPivoted{_CPP_DTYPES[dtype]}FromLeap", thresholds.dtypes[dtype].from_leap
+            )
+    for dtype in DTYPES:
+        lines += _rows(f"kUnpivoted{_CPP_DTYPES[dtype]}", thresholds.dtypes[dtype].unpivoted)
     lines += ["constexpr Rectangular kRectangular[] = {"]
     for dtype in DTYPES:
         rows = thresholds.dtypes[dtype]
@@ -119,8 +128,30 @@ def _square(row: SquareRow) -> str:
     return f"{{{row.batch}, {_crossover(row.loop)}, {_crossover(row.lanes)}}}"
 
 
+def _rows(name: str, square: Iterable[SquareRow]) -> list[str]:
+    return [
+        f"constexpr SquareRow {name}[] = {{",
+        *(f"    {_square(row)}," for row in square),
+        "};",
+        "",
+    ]
+
+
 def _rectangular(row: Rectangular) -> str:
     return _braced((row.wide, row.tall))
+
+
+def _leap(table: CostTable, leap: int) -> str:
+    times: dict[int, dict[int, float]] = {}
+    for dtype in LEAPING:
+        for point in table.of(OP, dtype):
+            problem = point.problem
+            if problem.m == problem.n and problem.pivot and CUBLAS in point.ms:
+                times.setdefault(problem.n, {})[problem.batch] = point.ms[CUBLAS]
+    below, above = max(n for n in times if n < leap), min(n for n in times if n >= leap)
+    ratios = [times[below][b] / times[above][b] for b in times[below].keys() & times[above].keys()]
+    ratio = f"{min(ratios):.1f} to {max(ratios):.1f}"
+    return _LEAP.format(ratio=ratio, below=below, above=above, leap=leap)
 
 
 def _paragraph(text: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import expecttest
@@ -17,6 +18,7 @@ from aten_overrides.tables.rows import NEVER, Crossover, DtypeRows, Rectangular,
 from aten_overrides.tables.table import CostTable, Gpu, Point, find, load
 
 MEAN, WORST = 1.02, 1.25  # goals, per dtype and set of back ends
+WORST_FITTED = {"float64": 1.10}  # and what is met for every problem of the table
 
 # Problems for which the rest of the data, without every fifth point, misleads:
 # - (8, 1536) float64: stock took 40.0 ms where its neighbours tell 32.7, and cuSOLVER 30.4.
@@ -85,7 +87,7 @@ def test_regret_of_the_compiled_header(
             h200.of("lu_factor", dtype), costs, facts, lambda d, p, f: by_header(select, d, p, f)
         )
         assert result.mean <= MEAN
-        assert result.worst <= WORST, result.worst_at
+        assert result.worst <= WORST_FITTED.get(dtype, WORST), result.worst_at
         found += [round(result.mean, 4), round(result.worst, 3)]
     assert stated == found
 
@@ -209,6 +211,21 @@ def fake_table(times: dict[tuple[int, int], dict[str, float]]) -> CostTable:
     return CostTable(Path("fake-gpu.json"), Gpu("Fake GPU", "1.0", 3), meta, 4, tuple(points))
 
 
+def leap_table() -> CostTable:
+    """As measured for float64: cuBLAS takes 2.25 times as long below n = 512 as from there on."""
+    return fake_table(
+        {
+            (batch, n): {
+                "batched_cublas": 1e-6 * n**3 * (1 if n < 512 else 1 / 2.25),
+                "looped_cusolver": 0.25 * n * batch,
+                "streamed_cusolver": 8e-5 * n * n * batch / min(batch, 4),
+            }
+            for batch in (1, 2, 4, 8, 16, 32, 64, 1024)
+            for n in (64, 128, 256, 384, 511, 512, 640, 768, 1024, 2048)
+        }
+    )
+
+
 def crossing_table() -> CostTable:
     """cuBLAS grows with n^3, cuSOLVER with n and batch: they cross where n^2 = 10000 batch."""
     return fake_table(
@@ -227,6 +244,8 @@ def crossing_table() -> CostTable:
 def test_fit_finds_known_crossings() -> None:
     fitted = fit.fit(crossing_table(), _select.load_table_part())
     for dtype in DTYPES:
+        if dtype in fit.LEAPING:
+            continue
         for row in fitted.dtypes[dtype].pivoted:
             # A row may serve a few batches; its crossing must be that of one of them.
             assert 0.5 <= row.loop.cusolver_from / math.sqrt(1e4 * row.batch) <= 2
@@ -235,6 +254,38 @@ def test_fit_finds_known_crossings() -> None:
             assert not row.loop.has_stock() and not row.lanes.has_stock()
         rectangular = fitted.dtypes[dtype].loop
         assert (rectangular.wide, rectangular.tall) == (5, 5)  # 4 ms / 1 ms each, and the margin
+
+
+def test_fit_follows_a_leap_where_one_was_measured() -> None:
+    """At batch 16 cuBLAS wins below n = 320, loses to 511, and wins again from 512 to 720."""
+    fitted = fit.fit(leap_table(), _select.load_table_part())
+    for batch, n, expected in (
+        (16, 256, "batched_cublas"),
+        (16, 384, "streamed_cusolver"),
+        (16, 511, "streamed_cusolver"),
+        (16, 512, "batched_cublas"),
+        (16, 640, "batched_cublas"),
+        (16, 768, "streamed_cusolver"),
+        (8, 512, "streamed_cusolver"),
+        (1, 511, "looped_cusolver"),
+        (1, 512, "batched_cublas"),
+    ):
+        problem = Problem(batch, n, n)
+        assert rows.choose(fitted, "float64", problem, Facts(4, False)) == expected, problem
+    for dtype in DTYPES:
+        assert bool(fitted.dtypes[dtype].from_leap) == (dtype in fit.LEAPING)
+    float32 = [
+        rows.choose(fitted, "float32", Problem(16, n, n), Facts(4, False)) for n in (511, 512)
+    ]
+    assert float32[0] == float32[1]  # one table, so one crossing
+
+
+def test_fit_without_sizes_on_one_side_of_the_leap() -> None:
+    table = leap_table()
+    for side in (range(512), range(512, 4096)):
+        points = [p for p in table.points if p.problem.m != p.problem.n or p.problem.n in side]
+        fitted = fit.fit(table, _select.load_table_part(), points).dtypes["float64"]
+        assert fitted.pivoted == fitted.from_leap != ()
 
 
 def test_fit_does_not_depend_on_the_order_of_the_points() -> None:
@@ -246,18 +297,21 @@ class TestRender(expecttest.TestCase):
     def test_header(self) -> None:
         table = crossing_table()
         row = SquareRow(1, Crossover(400, 5000, NEVER), Crossover(200, 5000, 6000))
-        made = rows.Thresholds(
-            4,
-            724,
-            {
-                dtype: DtypeRows((row,), (row,), Rectangular(5, 6), Rectangular(7, NEVER))
-                for dtype in DTYPES
-            },
-        )
+        dtypes = {
+            dtype: DtypeRows(
+                (row,),
+                (row,),
+                Rectangular(5, 6),
+                Rectangular(7, NEVER),
+                (replace(row, lanes=row.loop),) if dtype == "float64" else (),
+            )
+            for dtype in DTYPES
+        }
+        made = rows.Thresholds(4, 724, 512, dtypes)
         costs = table.costs(_select.load_table_part())
         text = thresholds.render(table, made, costs)
-        assert text.count("constexpr SquareRow k") == 8
-        head, _, rest = text.partition("constexpr SquareRow kPivotedDouble")
+        assert text.count("constexpr SquareRow k") == 9
+        head, _, rest = text.partition("constexpr SquareRow kPivotedComplexFloat")
         tail = rest[rest.index("constexpr Rectangular") :]
         self.assertExpectedInline(
             head + "...\n" + tail,
@@ -320,8 +374,20 @@ struct Rectangular {
 
 constexpr int64_t kTallFrom = 724;
 
+// In double and with pivoting, cuBLAS takes 0.1 to 0.1 times as long for n = 256 as for
+// n = 512: it may be the fastest again from there on, so n >= kLeap has its own rows.
+constexpr int64_t kLeap = 512;
+
 constexpr SquareRow kPivotedFloat[] = {
     {1, {400, 5000, kNever}, {200, 5000, 6000}},
+};
+
+constexpr SquareRow kPivotedDouble[] = {
+    {1, {400, 5000, kNever}, {200, 5000, 6000}},
+};
+
+constexpr SquareRow kPivotedDoubleFromLeap[] = {
+    {1, {400, 5000, kNever}, {400, 5000, kNever}},
 };
 
 ...

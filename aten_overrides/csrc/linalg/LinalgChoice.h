@@ -129,6 +129,9 @@ constexpr const SquareRow& square_row(Dtype dtype, const Problem& problem) noexc
   const bool pivot = problem.pivot;
   switch (dtype) {
     case Dtype::Double:
+      if (pivot && problem.n >= kLeap) {
+        return row_for(kPivotedDoubleFromLeap, problem.batch);
+      }
       return pivot ? row_for(kPivotedDouble, problem.batch)
                    : row_for(kUnpivotedDouble, problem.batch);
     case Dtype::ComplexFloat:
