@@ -9,7 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from aten_overrides import __version__, _abi, _features, _gpu, _preference, _probe, _runtime
+from aten_overrides import (
+    __version__,
+    _abi,
+    _backends,
+    _features,
+    _gpu,
+    _preference,
+    _probe,
+    _runtime,
+)
 from aten_overrides._errors import UserError
 
 ENVIRONMENT = (
@@ -93,6 +102,7 @@ def info() -> dict[str, Any]:
     result: dict[str, Any] = {
         "package": {"version": __version__, "path": str(Path(__file__).resolve().parent)},
         "python": platform.python_version(),
+        "backends": [dataclasses.asdict(backend) for backend in _backends.BACKENDS],
         "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
     }
     try:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from wheel_process import environment, run
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,9 +31,8 @@ def installed(tmp_path: Path) -> str:
     """A folder that makes the checkout look installed, entry point included."""
     metadata = tmp_path / "aten_overrides-0.1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: aten-overrides\nVersion: 0.1.0\n"
-    )
+    header = "Metadata-Version: 2.1\nName: aten-overrides\nVersion: 0.1.0\n"
+    (metadata / "METADATA").write_text(header)
     (metadata / "entry_points.txt").write_text(
         "[torch.backends]\naten_overrides = aten_overrides._autoload:autoload\n"
     )
@@ -41,8 +41,6 @@ def installed(tmp_path: Path) -> str:
 
 @pytest.mark.wheel
 def test_only_when_asked(tree: Path, cache: Path, installed: str) -> None:
-    from conftest import environment, run
-
     path = f"{environment(tree, cache)['PYTHONPATH']}:{installed}"
     plain = run(tree, cache, CODE, PYTHONPATH=path)
     assert (plain.stdout, plain.stderr, plain.returncode) == ("False\n", "", 0)
@@ -54,8 +52,6 @@ def test_only_when_asked(tree: Path, cache: Path, installed: str) -> None:
 
 @pytest.mark.wheel
 def test_import_torch_never_fails(tree: Path, tmp_path: Path, installed: str) -> None:
-    from conftest import environment, run
-
     empty = tmp_path / "empty"
     path = f"{environment(tree, empty)['PYTHONPATH']}:{installed}"
     done = run(tree, empty, CODE, PYTHONPATH=path, ATEN_OVERRIDES="1")

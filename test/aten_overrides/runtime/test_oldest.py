@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import build_cache, run
+from wheel_process import build_cache, run
 
 from aotools import env
 

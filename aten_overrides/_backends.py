@@ -1,0 +1,76 @@
+"""Facts about each back end, as they were measured or follow from how it works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BackendFacts:
+    """``synchronises``: the host waits for the GPU; ``capturable``: in a CUDA graph, and when;
+    ``deterministic``: the same bits for the same input; ``workspace``: what a call allocates.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    what: str
+    synchronises: bool
+    capturable: str
+    deterministic: str
+    workspace: str
+    needs: str
+
+
+# Measured on one H200 with torch 2.11.0 (cuBLAS 13.1.0.3, cuSOLVER 12.0.4.66), September 2026.
+BACKENDS = (
+    BackendFacts(
+        name="batched_cublas",
+        ops=("lu_factor", "lu_solve"),
+        what="one cuBLAS call for up to 65535 matrices (getrfBatched, square only; getrsBatched)",
+        synchronises=False,
+        capturable="yes",
+        deterministic="yes, measured",
+        workspace="8 bytes per matrix",
+        needs="nothing",
+    ),
+    BackendFacts(
+        name="looped_cusolver",
+        ops=("lu_factor", "lu_solve"),
+        what="one cuSOLVER call per matrix on the current stream",
+        synchronises=False,
+        capturable="yes",
+        deterministic="yes, measured",
+        workspace="one getrf workspace, whatever the batch",
+        needs="nothing",
+    ),
+    BackendFacts(
+        name="streamed_cusolver",
+        ops=("lu_factor",),
+        what="the same calls, dealt out to auxiliary streams with a cuSOLVER handle each",
+        synchronises=False,
+        capturable="once the streams exist: a call before the capture creates them",
+        deterministic="the loop's bits, measured",
+        workspace="one getrf workspace per stream; about 100 MiB per handle, kept",
+        needs="memory for the handles (ATEN_OVERRIDES_STREAMS)",
+    ),
+    BackendFacts(
+        name="triangular_cublas",
+        ops=("lu_solve",),
+        what="row exchanges and two triangular solves",
+        synchronises=False,
+        capturable="where torch's triangular solve is: not with MAGMA (n > 512, batch > 8)",
+        deterministic="not measured",
+        workspace="a copy of the right-hand sides",
+        needs="nothing",
+    ),
+    BackendFacts(
+        name="stock",
+        ops=("lu_factor", "lu_solve"),
+        what="the wheel's own function; MAGMA's batched LU up to torch 2.14, its own kernel since",
+        synchronises=True,
+        capturable="not where it is MAGMA",
+        deterministic="not measured",
+        workspace="the wheel's",
+        needs="nothing",
+    ),
+)
