@@ -29,10 +29,10 @@ WIDTH = 100
 _CPP_DTYPES = dict(zip(DTYPES, ("Float", "Double", "ComplexFloat", "ComplexDouble"), strict=True))
 
 _STRUCTS = """\
-constexpr int64_t kNever = INT64_MAX;
+inline constexpr int64_t kNever = INT64_MAX;
 
 // Auxiliary streams behind every entry named lanes.
-constexpr int kMeasuredLanes = {lanes};
+inline constexpr int kMeasuredLanes = {lanes};
 
 // Square n x n: MAGMA, if it may be used, for stock_from <= n < stock_below; else
 // cuBLAS below cusolver_from and cuSOLVER from there on.
@@ -62,13 +62,13 @@ struct Rectangular {{
   RectangularRow lanes;
 }};
 
-constexpr int64_t kTallFrom = {tall_from};
+inline constexpr int64_t kTallFrom = {tall_from};
 """
 
 _LEAP = """\
 // In double and with pivoting, cuBLAS takes {ratio} times as long for n = {below} as for
 // n = {above}: it may be the fastest again from there on, so n >= kLeap has its own rows.
-constexpr int64_t kLeap = {leap};
+inline constexpr int64_t kLeap = {leap};
 """
 
 
@@ -103,7 +103,7 @@ def render(table: CostTable, thresholds: Thresholds, costs: _select.Table) -> st
             )
     for dtype in DTYPES:
         lines += _rows(f"kUnpivoted{_CPP_DTYPES[dtype]}", thresholds.dtypes[dtype].unpivoted)
-    lines += ["constexpr Rectangular kRectangular[] = {"]
+    lines += ["inline constexpr Rectangular kRectangular[] = {"]
     for dtype in DTYPES:
         rows = thresholds.dtypes[dtype]
         entry = f"{{{_rectangular(rows.loop)}, {_rectangular(rows.lanes)}}}"
@@ -130,7 +130,7 @@ def _square(row: SquareRow) -> str:
 
 def _rows(name: str, square: Iterable[SquareRow]) -> list[str]:
     return [
-        f"constexpr SquareRow {name}[] = {{",
+        f"inline constexpr SquareRow {name}[] = {{",
         *(f"    {_square(row)}," for row in square),
         "};",
         "",

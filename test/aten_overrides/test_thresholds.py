@@ -137,6 +137,12 @@ def test_errors_exit_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_variables_of_the_header_are_one_in_all_units(header: str) -> None:
+    """Inline functions bind references to them: without ``inline``, each unit has its own."""
+    declared = re.findall(r"^(.*)constexpr \w+ k\w+(?:\[\])? =", header, re.MULTILINE)
+    assert len(declared) > 10 and set(declared) == {"inline "}
+
+
 def test_header_is_short(header: str) -> None:
     data = [line for line in header.splitlines() if line.startswith("    {")]
     assert len(data) <= 100
@@ -310,9 +316,9 @@ class TestRender(expecttest.TestCase):
         made = rows.Thresholds(4, 724, 512, dtypes)
         costs = table.costs(_select.load_table_part())
         text = thresholds.render(table, made, costs)
-        assert text.count("constexpr SquareRow k") == 9
-        head, _, rest = text.partition("constexpr SquareRow kPivotedComplexFloat")
-        tail = rest[rest.index("constexpr Rectangular") :]
+        assert text.count("inline constexpr SquareRow k") == 9
+        head, _, rest = text.partition("inline constexpr SquareRow kPivotedComplexFloat")
+        tail = rest[rest.index("inline constexpr Rectangular") :]
         self.assertExpectedInline(
             head + "...\n" + tail,
             """\
@@ -339,10 +345,10 @@ class TestRender(expecttest.TestCase):
 
 namespace at::native::linalg_choice {
 
-constexpr int64_t kNever = INT64_MAX;
+inline constexpr int64_t kNever = INT64_MAX;
 
 // Auxiliary streams behind every entry named lanes.
-constexpr int kMeasuredLanes = 4;
+inline constexpr int kMeasuredLanes = 4;
 
 // Square n x n: MAGMA, if it may be used, for stock_from <= n < stock_below; else
 // cuBLAS below cusolver_from and cuSOLVER from there on.
@@ -372,26 +378,26 @@ struct Rectangular {
   RectangularRow lanes;
 };
 
-constexpr int64_t kTallFrom = 724;
+inline constexpr int64_t kTallFrom = 724;
 
 // In double and with pivoting, cuBLAS takes 0.1 to 0.1 times as long for n = 256 as for
 // n = 512: it may be the fastest again from there on, so n >= kLeap has its own rows.
-constexpr int64_t kLeap = 512;
+inline constexpr int64_t kLeap = 512;
 
-constexpr SquareRow kPivotedFloat[] = {
+inline constexpr SquareRow kPivotedFloat[] = {
     {1, {400, 5000, kNever}, {200, 5000, 6000}},
 };
 
-constexpr SquareRow kPivotedDouble[] = {
+inline constexpr SquareRow kPivotedDouble[] = {
     {1, {400, 5000, kNever}, {200, 5000, 6000}},
 };
 
-constexpr SquareRow kPivotedDoubleFromLeap[] = {
+inline constexpr SquareRow kPivotedDoubleFromLeap[] = {
     {1, {400, 5000, kNever}, {400, 5000, kNever}},
 };
 
 ...
-constexpr Rectangular kRectangular[] = {
+inline constexpr Rectangular kRectangular[] = {
     {{5, 6}, {7, kNever}},  // Float
     {{5, 6}, {7, kNever}},  // Double
     {{5, 6}, {7, kNever}},  // ComplexFloat

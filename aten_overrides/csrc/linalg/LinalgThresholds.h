@@ -21,10 +21,10 @@
 
 namespace at::native::linalg_choice {
 
-constexpr int64_t kNever = INT64_MAX;
+inline constexpr int64_t kNever = INT64_MAX;
 
 // Auxiliary streams behind every entry named lanes.
-constexpr int kMeasuredLanes = 4;
+inline constexpr int kMeasuredLanes = 4;
 
 // Square n x n: MAGMA, if it may be used, for stock_from <= n < stock_below; else
 // cuBLAS below cusolver_from and cuSOLVER from there on.
@@ -54,13 +54,13 @@ struct Rectangular {
   RectangularRow lanes;
 };
 
-constexpr int64_t kTallFrom = 724;
+inline constexpr int64_t kTallFrom = 724;
 
 // In double and with pivoting, cuBLAS takes 1.4 to 2.5 times as long for n = 511 as for
 // n = 512: it may be the fastest again from there on, so n >= kLeap has its own rows.
-constexpr int64_t kLeap = 512;
+inline constexpr int64_t kLeap = 512;
 
-constexpr SquareRow kPivotedFloat[] = {
+inline constexpr SquareRow kPivotedFloat[] = {
     {1, {68, kNever, kNever}, {68, kNever, kNever}},
     {2, {172, kNever, kNever}, {101, kNever, kNever}},
     {3, {241, kNever, kNever}, {112, kNever, kNever}},
@@ -75,7 +75,7 @@ constexpr SquareRow kPivotedFloat[] = {
     {725, {2105, 204, kNever}, {1266, 204, kNever}},
 };
 
-constexpr SquareRow kPivotedDouble[] = {
+inline constexpr SquareRow kPivotedDouble[] = {
     {1, {56, kNever, kNever}, {56, kNever, kNever}},
     {2, {156, kNever, kNever}, {98, kNever, kNever}},
     {3, {222, 267, kNever}, {110, kNever, kNever}},
@@ -86,7 +86,7 @@ constexpr SquareRow kPivotedDouble[] = {
     {725, {kNever, 173, kNever}, {kNever, 173, kNever}},
 };
 
-constexpr SquareRow kPivotedDoubleFromLeap[] = {
+inline constexpr SquareRow kPivotedDoubleFromLeap[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
     {2, {0, kNever, kNever}, {0, kNever, kNever}},
     {3, {0, 0, 567}, {0, kNever, kNever}},
@@ -101,7 +101,7 @@ constexpr SquareRow kPivotedDoubleFromLeap[] = {
     {182, {kNever, 0, kNever}, {2485, 0, kNever}},
 };
 
-constexpr SquareRow kPivotedComplexFloat[] = {
+inline constexpr SquareRow kPivotedComplexFloat[] = {
     {1, {56, kNever, kNever}, {56, kNever, kNever}},
     {2, {155, kNever, kNever}, {92, kNever, kNever}},
     {3, {219, kNever, kNever}, {109, kNever, kNever}},
@@ -117,7 +117,7 @@ constexpr SquareRow kPivotedComplexFloat[] = {
     {725, {2037, 241, kNever}, {1237, 241, kNever}},
 };
 
-constexpr SquareRow kPivotedComplexDouble[] = {
+inline constexpr SquareRow kPivotedComplexDouble[] = {
     {1, {53, kNever, kNever}, {53, kNever, kNever}},
     {2, {132, kNever, kNever}, {83, kNever, kNever}},
     {3, {213, kNever, kNever}, {104, kNever, kNever}},
@@ -130,7 +130,7 @@ constexpr SquareRow kPivotedComplexDouble[] = {
     {363, {1872, 180, kNever}, {1178, 180, kNever}},
 };
 
-constexpr SquareRow kUnpivotedFloat[] = {
+inline constexpr SquareRow kUnpivotedFloat[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
     {2, {0, kNever, kNever}, {71, kNever, kNever}},
     {6, {160, kNever, kNever}, {95, kNever, kNever}},
@@ -142,7 +142,7 @@ constexpr SquareRow kUnpivotedFloat[] = {
     {725, {kNever, 261, kNever}, {940, 261, kNever}},
 };
 
-constexpr SquareRow kUnpivotedDouble[] = {
+inline constexpr SquareRow kUnpivotedDouble[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
     {2, {0, kNever, kNever}, {0, kNever, kNever}},
     {3, {72, kNever, kNever}, {65, kNever, kNever}},
@@ -155,7 +155,7 @@ constexpr SquareRow kUnpivotedDouble[] = {
     {725, {kNever, 89, 842}, {kNever, 89, 842}},
 };
 
-constexpr SquareRow kUnpivotedComplexFloat[] = {
+inline constexpr SquareRow kUnpivotedComplexFloat[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
     {2, {0, kNever, kNever}, {78, kNever, kNever}},
     {3, {147, kNever, kNever}, {70, kNever, kNever}},
@@ -167,7 +167,7 @@ constexpr SquareRow kUnpivotedComplexFloat[] = {
     {725, {kNever, 212, kNever}, {kNever, 212, kNever}},
 };
 
-constexpr SquareRow kUnpivotedComplexDouble[] = {
+inline constexpr SquareRow kUnpivotedComplexDouble[] = {
     {1, {0, kNever, kNever}, {0, kNever, kNever}},
     {2, {0, kNever, kNever}, {70, kNever, kNever}},
     {3, {96, kNever, kNever}, {0, kNever, kNever}},
@@ -179,7 +179,7 @@ constexpr SquareRow kUnpivotedComplexDouble[] = {
     {363, {kNever, 309, kNever}, {856, 309, kNever}},
 };
 
-constexpr Rectangular kRectangular[] = {
+inline constexpr Rectangular kRectangular[] = {
     {{6, 15}, {20, 51}},  // Float
     {{4, 11}, {10, 46}},  // Double
     {{7, 12}, {23, 50}},  // ComplexFloat
