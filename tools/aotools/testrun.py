@@ -131,12 +131,15 @@ def builds() -> Iterator[tuple[str, list[str]]]:
 
 
 def check_types_of_tests(run: Run, root: Path = ROOT) -> bool:
-    """mypy, once for each folder of tests: a test imports helpers from its own folder by name."""
+    """mypy, once for each folder of tests: a test imports helpers by name, from its folder or one
+    above it.
+    """
     good = True
     for folder in sorted({path.parent for path in (root / "test").rglob("*.py")}):
         files = sorted(map(str, folder.glob("*.py")))
+        above = [str(path) for path in (folder, *folder.parents) if root in path.parents]
         command = [str(venv_python()), "-m", "mypy", "--no-error-summary", *files]
-        good = run.call(command, MYPYPATH=str(folder)) == 0 and good
+        good = run.call(command, MYPYPATH=os.pathsep.join(above)) == 0 and good
     return good
 
 
