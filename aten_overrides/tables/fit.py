@@ -317,4 +317,5 @@ def fit(table: CostTable, library: Library, points: Sequence[Point] | None = Non
             rectangular[True],
             from_leap,
         )
-    return Thresholds(table.lanes, TALL_FROM, LEAP, dtypes)
+    sides = [min(p.problem.m, p.problem.n) for p in used if p.problem.m != p.problem.n]
+    return Thresholds(table.lanes, min(sides, default=NEVER), TALL_FROM, LEAP, dtypes)

@@ -56,9 +56,13 @@ class DtypeRows:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Everything for one operation. ``lanes``: streams behind the entries of that name."""
+    """Everything for one operation. ``lanes``: streams behind the entries of that name.
+
+    ``rectangular_from``: the smallest min(m, n) for which the rectangular entries were measured.
+    """
 
     lanes: int
+    rectangular_from: int
     tall_from: int
     leap: int
     dtypes: Mapping[str, DtypeRows]
@@ -75,6 +79,8 @@ def choose(thresholds: Thresholds, dtype: str, problem: Problem, facts: Facts) -
     cusolver = "streamed_cusolver" if stream else "looped_cusolver"
     stock = facts.stock and not facts.capturing
     if problem.m != problem.n:
+        if min(problem.m, problem.n) < thresholds.rectangular_from:
+            return "stock" if stock else cusolver
         row = rows.lanes if lanes else rows.loop
         stock_from = row.tall if problem.m >= thresholds.tall_from else row.wide
         return "stock" if stock and problem.batch >= stock_from else cusolver

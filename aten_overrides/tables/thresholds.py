@@ -50,7 +50,8 @@ struct SquareRow {{
   Crossover lanes;
 }};
 
-// Rectangular m x n: MAGMA, if it may be used, from this batch on; else cuSOLVER.
+// Rectangular m x n from kRectangularFrom on: MAGMA, if it may be used, from this batch on;
+// else cuSOLVER.
 // MAGMA's time leaps between {below} and {above} rows: tall is for m >= kTallFrom.
 struct RectangularRow {{
   int64_t wide;
@@ -61,6 +62,9 @@ struct Rectangular {{
   RectangularRow loop;
   RectangularRow lanes;
 }};
+
+// The smallest min(m, n) measured for m != n; below it nothing is known, and PyTorch's rule holds.
+inline constexpr int64_t kRectangularFrom = {rectangular_from};
 
 inline constexpr int64_t kTallFrom = {tall_from};
 """
@@ -77,6 +81,7 @@ def render(table: CostTable, thresholds: Thresholds, costs: _select.Table) -> st
     heights = sorted({p.problem.m for p in table.points if p.problem.m != p.problem.n})
     structs = _STRUCTS.format(
         lanes=thresholds.lanes,
+        rectangular_from=_number(thresholds.rectangular_from),
         tall_from=thresholds.tall_from,
         below=max(m for m in heights if m < thresholds.tall_from),
         above=min(m for m in heights if m >= thresholds.tall_from),

@@ -140,6 +140,26 @@ def test_fewer_streams_than_measured_decide_as_one_stream(library: _select.Libra
     assert library.by_thresholds("float32", pair, "default", two) == "streamed_cusolver"
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(8, 4), (4, 8), (2048, 127), (127, 2048)])
+def test_small_rectangular_problems_keep_magma(
+    library: _select.Library, dtype: str, m: int, n: int
+) -> None:
+    """None below min(m, n) = 128 was measured: one call of MAGMA, as PyTorch had it."""
+    for batch in (1, 2, 16, 1000):
+        for lanes in (0, 2, 4):
+            problem = Problem(batch, m, n)
+            streams = lanes >= 2 and batch >= 2
+            cusolver = "streamed_cusolver" if streams else "looped_cusolver"
+            with_magma, without = Facts(lanes, True), Facts(lanes, False)
+            assert library.by_thresholds(dtype, problem, "default", with_magma) == "stock"
+            assert library.by_thresholds(dtype, problem, "default", without) == cusolver
+            assert library.by_thresholds(dtype, problem, "cusolver", with_magma) == cusolver
+    # From 128 on the measured rule holds: a single matrix goes to cuSOLVER.
+    first = Problem(1, max(m, n, 129), 128)
+    assert library.by_thresholds(dtype, first, "default", Facts(4, True)) == "looped_cusolver"
+
+
 def test_header_compiles_alone_without_warnings_and_at_compile_time(tmp_path: Path) -> None:
     folder = tmp_path / "ATen/native/cuda/linalg"
     folder.mkdir(parents=True)

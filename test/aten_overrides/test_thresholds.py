@@ -171,7 +171,7 @@ def test_regret_with_every_fifth_point_left_out(
 
 def test_fit_rule_and_header_agree(fitted: rows.Thresholds, select: _select.Library) -> None:
     """The rule that the fit uses in Python is the one that LinalgChoice.h makes of the rows."""
-    sides = [1, 16, 63, 128, 300, 511, 512, 724, 900, 1400, 2600, 2**40]
+    sides = [1, 16, 63, 127, 128, 300, 511, 512, 724, 900, 1400, 2600, 2**40]
     for dtype in DTYPES:
         for facts in (*regret.available_sets(4).values(), Facts(2), Facts(3, False), Facts(8)):
             for batch in (1, 2, 3, 4, 5, 7, 9, 15, 22, 45, 90, 200, 800, 5000, 2**40):
@@ -182,6 +182,15 @@ def test_fit_rule_and_header_agree(fitted: rows.Thresholds, select: _select.Libr
                             assert rows.choose(fitted, dtype, problem, facts) == by_header(
                                 select, dtype, problem, facts
                             ), (dtype, problem, facts)
+
+
+def test_rectangular_rule_begins_with_the_smallest_measured(
+    h200: CostTable, fitted: rows.Thresholds
+) -> None:
+    rectangular = [p.problem for p in h200.points if p.problem.m != p.problem.n]
+    assert fitted.rectangular_from == min(min(p.m, p.n) for p in rectangular)
+    square = [p for p in h200.points if p.problem.m == p.problem.n]
+    assert fit.fit(h200, _select.load_table_part(), square).rectangular_from == NEVER
 
 
 def test_table_and_thresholds_agree_within_the_stated_regret(
@@ -313,7 +322,7 @@ class TestRender(expecttest.TestCase):
             )
             for dtype in DTYPES
         }
-        made = rows.Thresholds(4, 724, 512, dtypes)
+        made = rows.Thresholds(4, 64, 724, 512, dtypes)
         costs = table.costs(_select.load_table_part())
         text = thresholds.render(table, made, costs)
         assert text.count("inline constexpr SquareRow k") == 9
@@ -366,7 +375,8 @@ struct SquareRow {
   Crossover lanes;
 };
 
-// Rectangular m x n: MAGMA, if it may be used, from this batch on; else cuSOLVER.
+// Rectangular m x n from kRectangularFrom on: MAGMA, if it may be used, from this batch on;
+// else cuSOLVER.
 // MAGMA's time leaps between 512 and 1024 rows: tall is for m >= kTallFrom.
 struct RectangularRow {
   int64_t wide;
@@ -377,6 +387,9 @@ struct Rectangular {
   RectangularRow loop;
   RectangularRow lanes;
 };
+
+// The smallest min(m, n) measured for m != n; below it nothing is known, and PyTorch's rule holds.
+inline constexpr int64_t kRectangularFrom = 64;
 
 inline constexpr int64_t kTallFrom = 724;
 

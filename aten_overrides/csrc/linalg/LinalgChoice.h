@@ -172,6 +172,10 @@ constexpr Backend choose_lu_factor(
       may_stream && facts.lanes >= std::min<int64_t>(problem.batch, kMeasuredLanes);
 
   if (problem.m != problem.n) {
+    // Not measured: MAGMA's one call, as PyTorch had it, rather than a call per tiny matrix.
+    if (std::min(problem.m, problem.n) < kRectangularFrom) {
+      return may_stock ? Backend::Stock : cusolver;
+    }
     const Rectangular& both = kRectangular[static_cast<int>(dtype)];
     const RectangularRow& row = as_measured ? both.lanes : both.loop;
     const int64_t stock_from = problem.m >= kTallFrom ? row.tall : row.wide;

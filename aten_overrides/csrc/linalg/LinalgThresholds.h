@@ -42,7 +42,8 @@ struct SquareRow {
   Crossover lanes;
 };
 
-// Rectangular m x n: MAGMA, if it may be used, from this batch on; else cuSOLVER.
+// Rectangular m x n from kRectangularFrom on: MAGMA, if it may be used, from this batch on;
+// else cuSOLVER.
 // MAGMA's time leaps between 512 and 1024 rows: tall is for m >= kTallFrom.
 struct RectangularRow {
   int64_t wide;
@@ -53,6 +54,9 @@ struct Rectangular {
   RectangularRow loop;
   RectangularRow lanes;
 };
+
+// The smallest min(m, n) measured for m != n; below it nothing is known, and PyTorch's rule holds.
+inline constexpr int64_t kRectangularFrom = 128;
 
 inline constexpr int64_t kTallFrom = 724;
 
