@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/env.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -125,9 +126,14 @@ class ThreadStreams {
 
   ~ThreadStreams() {
     // No CUDA call: at the end of the process the driver may be gone. Work that is still queued on
-    // a stream is no obstacle, the next user's calls come after it.
-    std::lock_guard<std::mutex> guard(pool().mutex);
-    give_back();
+    // a stream is no obstacle, the next user's calls come after it. A thread that holds none takes
+    // no lock: after fork() nobody may be left to release it.
+    const bool holds = std::any_of(
+        sets_.begin(), sets_.end(), [](const StreamSet& set) { return !set.streams.empty(); });
+    if (holds) {
+      std::lock_guard<std::mutex> guard(pool().mutex);
+      give_back();
+    }
   }
 
   StreamSet& on(c10::DeviceIndex device) {
