@@ -5,8 +5,9 @@ from which cuSOLVER is faster than cuBLAS and the interval of n in which stock i
 All cuts between measured n are tried. A cut costs the sum of log(time taken / best time) over the
 table's completed grid, with a steep extra cost above STEEP_FROM; the ranges of batches are the
 cheapest partition of the grid's batches at a price per row, so rows that do not pay are merged.
-A cut is then placed where the interpolated times cross. Sizes on two sides of a leap of cuBLAS's
-time are fitted apart, so that no cut is placed across it.
+A cut is then placed where the interpolated times cross. Rows that would begin above the largest
+measured batch are dropped: what was extrapolated weighs in the last row, but makes none. Sizes on
+two sides of a leap of cuBLAS's time are fitted apart, so that no cut is placed across it.
 """
 
 from __future__ import annotations
@@ -266,6 +267,15 @@ def fit_pivoted(
     return below or above, above or below
 
 
+def up_to_measured(
+    rows: tuple[SquareRow, ...], points: Sequence[Point], *, pivot: bool
+) -> tuple[SquareRow, ...]:
+    """The rows that begin no higher than a batch measured for their kind; the last one holds on."""
+    problems = [p.problem for p in points]
+    largest = max(p.batch for p in problems if p.m == p.n and p.pivot == pivot)
+    return tuple(row for row in rows if row.batch <= largest)
+
+
 def fit_rectangular(
     points: Sequence[Point], costs: Costs, dtype: str, *, tall: bool, lanes: bool
 ) -> int:
@@ -293,13 +303,13 @@ def fit_rectangular(
 
 
 def fit(table: CostTable, library: Library, points: Sequence[Point] | None = None) -> Thresholds:
-    """Thresholds fitted to the table, or to some of its points only."""
+    """Thresholds fitted to the table, or to some of its points only, for the table's batches."""
     used = tuple(table.points if points is None else points)
     reduced = CostTable(table.path, table.gpu, table.meta, table.lanes, used)
     costs = reduced.costs(library)
     dtypes = {}
     for dtype in DTYPES:
-        own = reduced.of(OP, dtype)
+        own, measured = reduced.of(OP, dtype), table.of(OP, dtype)
         rectangular = {
             lanes: Rectangular(
                 *(
@@ -310,12 +320,13 @@ def fit(table: CostTable, library: Library, points: Sequence[Point] | None = Non
             for lanes in (False, True)
         }
         pivoted, from_leap = fit_pivoted(own, costs, dtype)
+        unpivoted = fit_square(square_grid(own, costs, dtype, pivot=False))
         dtypes[dtype] = DtypeRows(
-            pivoted,
-            fit_square(square_grid(own, costs, dtype, pivot=False)),
+            up_to_measured(pivoted, measured, pivot=True),
+            up_to_measured(unpivoted, measured, pivot=False),
             rectangular[False],
             rectangular[True],
-            from_leap,
+            up_to_measured(from_leap, measured, pivot=True),
         )
     sides = [min(p.problem.m, p.problem.n) for p in used if p.problem.m != p.problem.n]
     return Thresholds(table.lanes, min(sides, default=NEVER), TALL_FROM, LEAP, dtypes)

@@ -169,7 +169,8 @@ def _comment(table: CostTable, thresholds: Thresholds, costs: _select.Table) -> 
     yield "//"
     yield from _paragraph(
         f"Crossovers between the back ends of LU factorization, fitted to {_measured(table)}. "
-        "Between and beyond the measured sizes they follow interpolated times."
+        "Between the measured sizes they follow interpolated times; beyond the largest batch the "
+        "last row holds."
     )
     yield "//"
     yield from _paragraph(
@@ -201,22 +202,26 @@ def _measured(table: CostTable) -> str:
         )
         if meta.get(key)
     )
+    # The grids have holes, so each has its number of problems with it.
     grids = []
     for pivot in (True, False):
         square = [p for p in problems if p.m == p.n and p.pivot == pivot]
         if square:
             grids.append(
-                f"square {_range('n', [p.n for p in square])} x "
-                f"{_range('batch', [p.batch for p in square])} "
-                f"{'with' if pivot else 'without'} pivoting"
+                f"{len(square)} square {'with' if pivot else 'without'} pivoting, of "
+                f"{_range('n', [p.n for p in square])} x "
+                f"{_range('batch', [p.batch for p in square])}"
             )
-    shapes = {(p.m, p.n) for p in problems if p.m != p.n}
-    if shapes:
-        batches = [p.batch for p in problems if p.m != p.n]
-        grids.append(f"{len(shapes)} rectangular shapes x {_range('batch', batches)}")
+    rectangular = [p for p in problems if p.m != p.n]
+    if rectangular:
+        shapes = {(p.m, p.n) for p in rectangular}
+        grids.append(
+            f"{len(rectangular)} rectangular, of {len(shapes)} shapes x "
+            f"{_range('batch', [p.batch for p in rectangular])}"
+        )
     return (
         f"{len(problems)} problems measured on one {table.gpu.name} ({meta['date']}; {versions}): "
-        f"four dtypes, {'; '.join(grids)}"
+        f"four dtypes together, {'; '.join(grids)}"
     )
 
 

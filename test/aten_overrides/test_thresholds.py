@@ -103,9 +103,12 @@ def test_comment_states_gpu_points_grid_and_date(h200: CostTable, header: str) -
     assert f"({h200.meta['date']}; driver {h200.meta['driver']}" in comment
     sizes, batches = {p.n for p in pivoted}, {p.batch for p in pivoted}
     assert (
-        f"square n {min(sizes)}-{max(sizes)} ({len(sizes)} values) x "
-        f"batch {min(batches)}-{max(batches)} ({len(batches)} values) with pivoting"
+        f"four dtypes together, {len(pivoted)} square with pivoting, of "
+        f"n {min(sizes)}-{max(sizes)} ({len(sizes)} values) x "
+        f"batch {min(batches)}-{max(batches)} ({len(batches)} values)"
     ) in comment
+    assert f"{sum(p.m == p.n and not p.pivot for p in problems)} square without" in comment
+    assert f"{sum(p.m != p.n for p in problems)} rectangular, of" in comment
     assert "--table nvidia-h200.json --write" in comment
 
 
@@ -191,6 +194,29 @@ def test_rectangular_rule_begins_with_the_smallest_measured(
     assert fitted.rectangular_from == min(min(p.m, p.n) for p in rectangular)
     square = [p for p in h200.points if p.problem.m == p.problem.n]
     assert fit.fit(h200, _select.load_table_part(), square).rectangular_from == NEVER
+
+
+def test_no_row_begins_above_the_largest_measured_batch(
+    h200: CostTable, fitted: rows.Thresholds
+) -> None:
+    for dtype in DTYPES:
+        square = [p.problem for p in h200.of("lu_factor", dtype) if p.problem.m == p.problem.n]
+        pivoted = [p for p in square if p.pivot]
+        own = fitted.dtypes[dtype]
+        for kind, problems in (
+            (own.pivoted, pivoted),
+            (own.from_leap, [p for p in pivoted if p.n >= fit.LEAP]),
+            (own.unpivoted, [p for p in square if not p.pivot]),
+        ):
+            assert all(row.batch <= max(p.batch for p in problems) for row in kind), dtype
+    # So what is chosen for the largest measured batch is chosen for any larger one.
+    for n in (64, 512, 842, 1024, 3000):
+        for facts in regret.available_sets(h200.lanes).values():
+            chosen = {
+                rows.choose(fitted, "float64", Problem(batch, n, n, False), facts)
+                for batch in (256, 363, 725, 5000)
+            }
+            assert len(chosen) == 1, (n, facts)
 
 
 def test_table_and_thresholds_agree_within_the_stated_regret(
@@ -337,10 +363,10 @@ class TestRender(expecttest.TestCase):
 // --write`.
 //
 // Crossovers between the back ends of LU factorization, fitted to 528 problems measured on one Fake
-// GPU (2001-02-03; torch 9.9): four dtypes, square n 32-4096 (8 values) x batch 1-1024 (8 values)
-// with pivoting; square n 32-4096 (8 values) x batch 1-1024 (8 values) without pivoting; 2
-// rectangular shapes x batch 1-16 (2 values). Between and beyond the measured sizes they follow
-// interpolated times.
+// GPU (2001-02-03; torch 9.9): four dtypes together, 256 square with pivoting, of n 32-4096 (8
+// values) x batch 1-1024 (8 values); 256 square without pivoting, of n 32-4096 (8 values) x batch
+// 1-1024 (8 values); 16 rectangular, of 2 shapes x batch 1-16 (2 values). Between the measured
+// sizes they follow interpolated times; beyond the largest batch the last row holds.
 //
 // Time taken / time of the best back end over these problems, geometric mean and worst, by what a
 // build or call has:

@@ -5,9 +5,10 @@
 //
 // Crossovers between the back ends of LU factorization, fitted to 1537 problems measured on one
 // NVIDIA H200 (2026; driver 580, torch 2.11.0+cu130, cuBLAS 13.1.0.3, cuSOLVER 12.0.4.66, MAGMA
-// 2.6.1): four dtypes, square n 4-3072 (24 values) x batch 1-4096 (15 values) with pivoting; square
-// n 64-1024 (4 values) x batch 1-256 (5 values) without pivoting; 6 rectangular shapes x batch
-// 1-256 (5 values). Between and beyond the measured sizes they follow interpolated times.
+// 2.6.1): four dtypes together, 1337 square with pivoting, of n 4-3072 (24 values) x batch 1-4096
+// (15 values); 80 square without pivoting, of n 64-1024 (4 values) x batch 1-256 (5 values); 120
+// rectangular, of 6 shapes x batch 1-256 (5 values). Between the measured sizes they follow
+// interpolated times; beyond the largest batch the last row holds.
 //
 // Time taken / time of the best back end over these problems, geometric mean and worst, by what a
 // build or call has:
@@ -142,8 +143,6 @@ inline constexpr SquareRow kUnpivotedFloat[] = {
     {23, {437, 277, kNever}, {226, kNever, kNever}},
     {46, {563, 275, kNever}, {314, 275, 678}},
     {91, {921, 271, kNever}, {436, 271, kNever}},
-    {363, {kNever, 265, kNever}, {678, 265, kNever}},
-    {725, {kNever, 261, kNever}, {940, 261, kNever}},
 };
 
 inline constexpr SquareRow kUnpivotedDouble[] = {
@@ -156,7 +155,6 @@ inline constexpr SquareRow kUnpivotedDouble[] = {
     {46, {kNever, 110, kNever}, {399, 110, 951}},
     {91, {kNever, 104, kNever}, {578, 104, kNever}},
     {182, {kNever, 96, kNever}, {894, 96, kNever}},
-    {725, {kNever, 89, 842}, {kNever, 89, 842}},
 };
 
 inline constexpr SquareRow kUnpivotedComplexFloat[] = {
@@ -168,7 +166,6 @@ inline constexpr SquareRow kUnpivotedComplexFloat[] = {
     {23, {633, 263, kNever}, {308, 263, kNever}},
     {46, {928, 304, kNever}, {456, 304, kNever}},
     {182, {kNever, 233, kNever}, {856, 233, kNever}},
-    {725, {kNever, 212, kNever}, {kNever, 212, kNever}},
 };
 
 inline constexpr SquareRow kUnpivotedComplexDouble[] = {
@@ -180,7 +177,6 @@ inline constexpr SquareRow kUnpivotedComplexDouble[] = {
     {23, {396, 294, 999}, {199, kNever, kNever}},
     {46, {530, 286, kNever}, {283, kNever, kNever}},
     {91, {870, 293, kNever}, {409, 293, kNever}},
-    {363, {kNever, 309, kNever}, {856, 309, kNever}},
 };
 
 inline constexpr Rectangular kRectangular[] = {
