@@ -40,7 +40,7 @@ BACKENDS = (
         synchronises=False,
         capturable="yes",
         deterministic="yes, measured",
-        workspace="one getrf workspace, whatever the batch",
+        workspace="one getrf workspace, and up to 9 bytes per matrix",
         needs="nothing",
     ),
     BackendFacts(

@@ -12,10 +12,14 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/view_as_real.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <limits>
@@ -49,6 +53,49 @@ void lu_factor_batched_cublas(
   });
 }
 
+// cuSOLVER's getrf can return finite factors of a matrix that holds a NaN; cuBLAS and MAGMA do not.
+// The matrices that do are found before, and marked after it by NaN on the diagonal of U, from
+// where it reaches the determinant, the inverse and every solution. All memory is the caller's.
+class NanMarks {
+ public:
+  static int64_t bytes(const Tensor& input) {
+    return at::native::batchCount(input) *
+           (static_cast<int64_t>(c10::elementSize(c10::toRealValueType(input.scalar_type()))) + 1);
+  }
+
+  NanMarks(const Tensor& input, char* memory)
+      : matrices_(input.dim() == 2 ? input.unsqueeze(0) : input.flatten(0, -3)) {
+    const int64_t batch = matrices_.size(0);
+    const auto real = input.options().dtype(c10::toRealValueType(input.scalar_type()));
+    Tensor largest = at::from_blob(memory, {batch}, real, input.device());
+    mask_ = at::from_blob(
+        memory + batch * largest.element_size(),
+        {batch},
+        input.options().dtype(at::kBool),
+        input.device());
+    // amax propagates NaN
+    if (input.is_complex()) {
+      at::amax_out(largest, at::view_as_real(matrices_), {-3, -2, -1});
+    } else {
+      at::amax_out(largest, matrices_, {-2, -1});
+    }
+    at::ne_out(mask_, largest, largest);
+  }
+
+  void mark() {
+    matrices_.diagonal(/*offset=*/0, /*dim1=*/-2, /*dim2=*/-1)
+        .masked_fill_(mask_.unsqueeze(-1), std::numeric_limits<double>::quiet_NaN());
+  }
+
+ private:
+  Tensor matrices_;
+  Tensor mask_;
+};
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
 void lu_factor_cusolver(
     const Tensor& input,
     const Tensor& pivots,
@@ -67,14 +114,14 @@ void lu_factor_cusolver(
     const int64_t pivots_stride = compute_pivots ? pivots.size(-1) : 0;
 
     // All matrices have one shape and the calls on a stream follow one another: a workspace per
-    // stream.
+    // stream. It is one allocation, with the memory for the marks at its end.
     const int elements =
         cusolver::getrf_buffer_size(at::cuda::getCurrentCUDASolverDnHandle(), m, n, data, lda);
-    const int64_t bytes = static_cast<int64_t>(sizeof(scalar_t)) * elements;
-    const int64_t lane_bytes =
-        (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-    const auto workspace = at::cuda::getCUDADeviceAllocator()->allocate(lane_bytes * lane_count);
+    const int64_t lane_bytes = aligned(static_cast<int64_t>(sizeof(scalar_t)) * elements);
+    const auto workspace = at::cuda::getCUDADeviceAllocator()->allocate(
+        lane_bytes * lane_count + NanMarks::bytes(input));
     auto* const base = static_cast<char*>(workspace.get());
+    NanMarks marks(input, base + lane_bytes * lane_count);
 
     lanes::for_each_on_lanes(batch, lane_count, [&](const lanes::Lane& lane, int64_t item) {
       cusolver::getrf(
@@ -87,16 +134,19 @@ void lu_factor_cusolver(
           compute_pivots ? pivots_data + item * pivots_stride : nullptr,
           infos_data + item);
     });
-  });
-  if (!compute_pivots) {
-    // Without row exchanges cuSOLVER writes NaN where the other routines write 0 (upstream 53879).
-    if (input.is_complex()) {
-      input.copy_(at::where(input.eq(input), input, at::scalar_tensor(0., input.options())));
-    } else {
-      constexpr double infinity = std::numeric_limits<double>::infinity();
-      at::nan_to_num_(const_cast<Tensor&>(input), 0, infinity, -infinity);
+
+    if (!compute_pivots) {
+      // Without row exchanges cuSOLVER writes NaN where the other routines write 0 (upstream
+      // 53879).
+      if (input.is_complex()) {
+        input.copy_(at::where(input.eq(input), input, at::scalar_tensor(0., input.options())));
+      } else {
+        constexpr double infinity = std::numeric_limits<double>::infinity();
+        at::nan_to_num_(const_cast<Tensor&>(input), 0, infinity, -infinity);
+      }
     }
-  }
+    marks.mark();
+  });
 }
 
 // The wheel's function gives a batched routine the whole batch, and those take at most 65535

@@ -2,6 +2,7 @@
 
 #include "../select/ChoiceApi.h"
 
+#include <ATen/Context.h>
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 
@@ -147,7 +148,11 @@ Route choose_lu_factor_route(
 
 Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference preference) {
   namespace lanes = at::native::solver_lanes;
-  Facts facts{lanes::limits().lanes, /*stock=*/true, /*capturing=*/false};
+  // How many streams a call gets depends on memory, other threads and captures. Streams return the
+  // bits of the loop, other back ends do not: deterministic algorithms use streams only in place of
+  // the loop.
+  const bool deterministic = at::globalContext().deterministicAlgorithms();
+  Facts facts{deterministic ? 1 : lanes::limits().lanes, /*stock=*/true, /*capturing=*/false};
   Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
 
   const int forced = policy.forced[0].load(std::memory_order_relaxed);
@@ -168,7 +173,10 @@ Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference pref
       plan.route = choose_lu_factor_route(dtype, problem, preference, facts);
     }
   }
-  if (plan.route == Route::StreamedCusolver) {
+  if (deterministic && plan.route == Route::LoopedCusolver && forced < 0) {
+    plan.lanes = lanes::available_lanes(problem.batch);
+    plan.route = plan.lanes >= 2 ? Route::StreamedCusolver : plan.route;
+  } else if (plan.route == Route::StreamedCusolver) {
     const char* why = nullptr;
     plan.lanes = lanes::available_lanes(problem.batch, &why);
     if (plan.lanes < std::min<int64_t>(facts.lanes, problem.batch)) {
