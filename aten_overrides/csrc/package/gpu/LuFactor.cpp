@@ -67,12 +67,14 @@ class NanMarks {
       : matrices_(input.dim() == 2 ? input.unsqueeze(0) : input.flatten(0, -3)) {
     const int64_t batch = matrices_.size(0);
     const auto real = input.options().dtype(c10::toRealValueType(input.scalar_type()));
-    Tensor largest = at::from_blob(memory, {batch}, real, input.device());
-    mask_ = at::from_blob(
-        memory + batch * largest.element_size(),
-        {batch},
-        input.options().dtype(at::kBool),
-        input.device());
+    const auto borrow = [&](char* data, const at::TensorOptions& options) {
+      return at::for_blob(data, {batch})
+          .options(options)
+          .target_device(input.device())
+          .make_tensor();
+    };
+    Tensor largest = borrow(memory, real);
+    mask_ = borrow(memory + batch * largest.element_size(), real.dtype(at::kBool));
     // amax propagates NaN
     if (input.is_complex()) {
       at::amax_out(largest, at::view_as_real(matrices_), {-3, -2, -1});
