@@ -109,10 +109,10 @@ class Timing:
 
 
 def repeats_for(ms: float) -> int:
-    """How many samples a call of `ms` milliseconds gets: about 100 ms in all, 2 to 9."""
+    """How many samples a call of `ms` milliseconds gets: about 150 ms in all, 2 to 15."""
     if ms > 100:
         return 2
-    return max(3, min(9, round(100 / max(ms, 1e-3))))
+    return max(3, min(15, round(150 / max(ms, 1e-3))))
 
 
 def measure(once: Callable[[], float], best: float | None = None) -> Timing:
