@@ -81,9 +81,9 @@ def test_families(library: Library, dtype: torch.dtype, name: str) -> None:
         lu, pivots, info = library.lu(a)
         if name == "Wilkinson growth":
             # U's last column doubles at each row: judge the error against the growth.
+            if n > 60:
+                continue  # 2^(n-1) leaves the range of float32; in complex numbers as NaN
             growth = max(1.0, float(lu.abs().max()))
-            if not growth <= 2.0**60:
-                continue
             assert float(residual(a, lu, pivots).max()) <= 30 * growth
             assert_pivots_valid(pivots, n)
             assert_info_agrees(lu, info)
