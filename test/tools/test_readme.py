@@ -56,6 +56,8 @@ OTHERS = [
 CHECKS = [
     {"result": "pass", "name": "a", "params": {}, "reason": ""},
     {"result": "fail", "name": "b", "params": {"n": 5, "dtype": "float32"}, "reason": "too slow"},
+    {"result": "fail", "name": "b", "params": {"n": 6}, "reason": "", "value": 1.2},
+    {"result": "fail", "name": "d", "params": {"n": 7}, "reason": "word " * 40},
     {"result": "vendor", "name": "c", "params": {}, "reason": "dropped NaN"},
     {"result": "vendor", "name": "c", "params": {}, "reason": "dropped NaN"},
 ]
@@ -197,7 +199,7 @@ def test_records(checkout: Checkout) -> None:
         """\
 | record | GPU | torch | date | timed points | checks |
 | --- | --- | --- | --- | --- | --- |
-| [patchset](test/gpu/records/patchset-h200.json) | NVIDIA H200 | 2.11.0+cu130 | 2026-11-30 | 15 | 1 pass, 1 fail, 2 vendor |""",  # noqa: E501
+| [patchset](test/gpu/records/patchset-h200.json) | NVIDIA H200 | 2.11.0+cu130 | 2026-11-30 | 15 | 1 pass, 3 fail, 2 vendor |""",  # noqa: E501
     )
 
 
@@ -207,8 +209,12 @@ def test_failed_checks_are_told(checkout: Checkout) -> None:
     assert_expected_inline(
         readme.failed(checkout.records),
         """\
-- fail, patchset-h200: b (5, float32): too slow
-- vendor, patchset-h200: c, 2 times (a library's own fault, also without us)""",
+- failed in patchset-h200: b
+  - 5 float32: too slow
+  - 6: 1.2
+- failed in patchset-h200: d
+  - 7: word word word word word word word word word word word word word word word word word word word word word ...
+- a vendor's fault in patchset-h200: c, 2 times""",  # noqa: E501
     )
 
 

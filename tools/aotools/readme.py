@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -187,22 +188,31 @@ def allocations_table() -> str:
 
 
 def failed(folder: Path | None = None) -> str:
-    """What the records' checks found wrong: failures one by one, vendors' faults counted."""
+    """What the records' checks found wrong, by name; the reasons in short, whole in the record."""
     lines = []
     for path in sorted((folder or RECORDS).glob("*.json")):
         checks = json.loads(path.read_text(encoding="utf-8")).get("checks", [])
         vendor: dict[str, int] = {}
+        failures: dict[str, list[str]] = {}
         for row in checks:
             if row["result"] == "fail":
-                what = ", ".join(str(value) for value in row["params"].values())
-                lines.append(f"- fail, {path.stem}: {row['name']} ({what}): {row['reason']}")
+                what = " ".join(str(value) for value in row["params"].values())
+                said = shorten(row["reason"] or str(row["value"]), 110)
+                failures.setdefault(row["name"], []).append(f"  - {what}: {said}")
             elif row["result"] == "vendor":
                 vendor[row["name"]] = vendor.get(row["name"], 0) + 1
+        for name, details in failures.items():
+            lines += [f"- failed in {path.stem}: {name}", *details]
         lines += [
-            f"- vendor, {path.stem}: {name}, {count} times (a library's own fault, also without us)"
+            f"- a vendor's fault in {path.stem}: {name}, {count} times"
             for name, count in vendor.items()
         ]
     return "\n".join(lines) or "No check failed."
+
+
+def shorten(text: str, limit: int) -> str:
+    """At most `limit` characters of `text`, cut between words and marked as cut."""
+    return textwrap.shorten(text, limit, placeholder=" ...")
 
 
 def records(folder: Path | None = None) -> str:
