@@ -332,7 +332,7 @@ MISTAKES: dict[str, tuple[Case, str, Sequence[tuple[str, str]]]] = {
     "lanes lost with their thread": (
         lanes_outlive_their_thread,
         r"\[3, 5, 5, 5\] == \[3, 3, 3, 5\]",
-        [("    std::lock_guard<std::mutex> guard(pool().mutex);\n    give_back();", "")],
+        [("      std::lock_guard<std::mutex> guard(pool().mutex);\n      give_back();", "")],
     ),
     "lanes given to two threads": (
         lanes_outlive_their_thread,

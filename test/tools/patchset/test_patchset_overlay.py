@@ -174,3 +174,12 @@ def test_a_wheel_without_hipify_is_told(
 def test_the_linalg_folder_is_where_the_base_says(patched: tuple[Base, Path]) -> None:
     assert LINALG.endswith("native/cuda/linalg")
     assert base.touched(patched[0].patches()) == [MODE]
+
+
+def test_each_wheel_has_its_own_hipify_tables(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        files = {"__init__.py": "", "hipify_python.py": f"NAME = {name!r}\n"}
+        fake_base.write_files(tmp_path / name, files)
+        found.append(hip._tables(tmp_path / name).NAME)
+    assert found == ["one", "two"]

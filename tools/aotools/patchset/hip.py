@@ -8,6 +8,7 @@ for files of PyTorch itself.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import re
@@ -30,7 +31,8 @@ _ROCM = "60200"
 @cache
 def _tables(folder: Path) -> Any:
     """The module hipify_python of the wheel, loaded without torch itself."""
-    name = "aotools_hipify"
+    # A name of its own, or a second wheel would get the first one's module.
+    name = f"aotools_hipify_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
