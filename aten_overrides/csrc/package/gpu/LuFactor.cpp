@@ -16,7 +16,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nan_to_num.h>
-#include <ATen/ops/ne.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
@@ -54,44 +53,38 @@ void lu_factor_batched_cublas(
 }
 
 // cuSOLVER's getrf can return finite factors of a matrix that holds a NaN; cuBLAS and MAGMA do not.
-// The matrices that do are found before, and marked after it by NaN on the diagonal of U, from
-// where it reaches the determinant, the inverse and every solution. All memory is the caller's.
+// The largest element of every matrix is found before, and added with factor 0 to the diagonal of U
+// after it: NaN for NaN and for +inf (whose factors are inf or NaN anyway), 0 for all else. From
+// there it reaches the determinant, the inverse and every solution. All memory is the caller's.
 class NanMarks {
  public:
   static int64_t bytes(const Tensor& input) {
     return at::native::batchCount(input) *
-           (static_cast<int64_t>(c10::elementSize(c10::toRealValueType(input.scalar_type()))) + 1);
+           static_cast<int64_t>(c10::elementSize(c10::toRealValueType(input.scalar_type())));
   }
 
   NanMarks(const Tensor& input, char* memory)
-      : matrices_(input.dim() == 2 ? input.unsqueeze(0) : input.flatten(0, -3)) {
-    const int64_t batch = matrices_.size(0);
-    const auto real = input.options().dtype(c10::toRealValueType(input.scalar_type()));
-    const auto borrow = [&](char* data, const at::TensorOptions& options) {
-      return at::for_blob(data, {batch})
-          .options(options)
-          .target_device(input.device())
-          .make_tensor();
-    };
-    Tensor largest = borrow(memory, real);
-    mask_ = borrow(memory + batch * largest.element_size(), real.dtype(at::kBool));
+      : matrices_(input.dim() == 2 ? input.unsqueeze(0) : input.flatten(0, -3)),
+        largest_(at::for_blob(memory, {matrices_.size(0)})
+                     .options(input.options().dtype(c10::toRealValueType(input.scalar_type())))
+                     .target_device(input.device())
+                     .make_tensor()) {
     // amax propagates NaN
     if (input.is_complex()) {
-      at::amax_out(largest, at::view_as_real(matrices_), {-3, -2, -1});
+      at::amax_out(largest_, at::view_as_real(matrices_), {-3, -2, -1});
     } else {
-      at::amax_out(largest, matrices_, {-2, -1});
+      at::amax_out(largest_, matrices_, {-2, -1});
     }
-    at::ne_out(mask_, largest, largest);
   }
 
   void mark() {
     matrices_.diagonal(/*offset=*/0, /*dim1=*/-2, /*dim2=*/-1)
-        .masked_fill_(mask_.unsqueeze(-1), std::numeric_limits<double>::quiet_NaN());
+        .add_(largest_.unsqueeze(-1), /*alpha=*/0);
   }
 
  private:
   Tensor matrices_;
-  Tensor mask_;
+  Tensor largest_;
 };
 
 int64_t aligned(int64_t bytes) {
