@@ -1,4 +1,4 @@
-"""tools/patchset: fetch, apply, check, relink."""
+"""tools/patchset: fetch, apply, check, relink, refresh, export, port, and what goes upstream."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 from aotools.env import ROOT, UserError, run_cli
-from aotools.patchset import apply, base, fetch, relink, wheel
+from aotools.patchset import apply, base, export, fetch, port_cli, refresh, relink, wheel
 from aotools.progress import seconds_text
+
+# Commands in modules of their own: NAME, TEXT, add(parser), run(base, options, source).
+MODULES = (refresh, export, port_cli)
 
 
 def build_dir(base_: base.Base) -> Path:
@@ -109,6 +112,10 @@ def parser() -> argparse.ArgumentParser:
         help="folder for the library and its facts (default: below build/<base>)",
     )
     sub.add_argument("--json", action="store_true", help="print the build facts as JSON")
+    for module in MODULES:
+        sub = command(module.NAME, module.TEXT)
+        source_options(sub)
+        module.add(sub)
     return top
 
 
@@ -117,7 +124,11 @@ def main() -> int:
     options = parser().parse_args()
     base_ = base.load(options.base, options.patches_root)
     commands = {"fetch": _fetch, "apply": _apply, "check": _check, "relink": _relink}
-    return commands[options.command](base_, options)
+    if options.command in commands:
+        return commands[options.command](base_, options)
+    chosen = {module.NAME: module for module in MODULES}[options.command]
+    code: int = chosen.run(base_, options, lambda: _source_of(base_, options))
+    return code
 
 
 def _source_of(base_: base.Base, options: argparse.Namespace) -> Path:
