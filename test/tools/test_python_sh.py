@@ -113,6 +113,27 @@ def test_the_checkouts_own_environment_comes_before_path(checkout: Checkout) -> 
     assert checkout.choose().stdout == "/fake/python\n"
 
 
+def test_the_users_own_python_is_handed_on(checkout: Checkout) -> None:
+    """`--torch existing` asks it, not .venv's: an active virtual environment is first on PATH."""
+    active = checkout.add("python3", (3, 11, 9), folder=checkout.root / "active/bin")
+    checkout.add("python3", (3, 12, 1))
+    checkout.add("python", (3, 13, 0), folder=checkout.root / ".venv/bin")
+
+    def handed_on(**variables: str) -> str:
+        code = 'source "$1"; prepare_python; echo "$AOTOOLS_USER_PYTHON|$aotools_python"'
+        return subprocess.run(
+            ["bash", "-c", code, "-", str(checkout.root / "tools/python.sh")],
+            env={"PATH": f"{active.parent}:{checkout.bin}", **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+    assert handed_on() == f"{active}|/fake/python"
+    named = str(checkout.bin / "python3")
+    assert handed_on(PYTHON=named) == f"{named}|/fake/python3"
+
+
 def test_a_broken_environment_is_passed_over(checkout: Checkout) -> None:
     checkout.add("python3", (3, 11, 9))
     (checkout.root / ".venv/bin").mkdir(parents=True)

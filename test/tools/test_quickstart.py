@@ -249,6 +249,32 @@ def test_existing_of_another_python_is_refused(
         quickstart_run.find_site("existing", venv=True)
 
 
+@pytest.mark.wheel
+@pytest.mark.source
+def test_the_torch_of_an_active_virtual_environment(tmp_path: Path) -> None:
+    tree = env.wheel_tree("2.11.0", download=False)
+    active = tmp_path / "active"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", active], check=True)
+    site = active / "lib" / f"python{env.python_name()}" / "site-packages"
+    (site / "torch.pth").write_text(f"{tree}\n")
+    hidden = ("PYTHON", "AOTOOLS_USER")
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
+    variables |= {"PATH": f"{active / 'bin'}:{variables['PATH']}", "VIRTUAL_ENV": str(active)}
+    done = subprocess.run(
+        [ROOT / "tools/quickstart", "--torch", "existing", "--no-measure"],
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "== library for torch 2.11.0+cu130" in done.stdout
+    assert f"wheel, in {tree}/torch/lib/libtorch_cuda_linalg.so" in done.stdout
+    assert re.search(r"^   lu_factor +ours$", done.stdout, re.M)
+    assert "after restore() all 15 entries are the wheel's again" in done.stdout
+
+
 def test_no_venv_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     quickstart.check_packages()
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)

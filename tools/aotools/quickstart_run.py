@@ -81,9 +81,8 @@ def find_site(torch: str, *, venv: bool) -> Path:
     UserError when the user's Python has no torch, or is of another version than this one.
     """
     if torch == EXISTING:
-        # Not .venv's base interpreter: the user's torch may lie in a virtual environment.
-        user = os.environ.get("AOTOOLS_USER_PYTHON") if venv else sys.executable
-        with changed_environment(PYTHON=user or sys.executable):
+        own = {} if venv else {"PYTHON": sys.executable}
+        with changed_environment(**own):
             site = wheel.locate(EXISTING)
         check_python_version(site)
         return site

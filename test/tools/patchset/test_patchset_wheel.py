@@ -126,8 +126,42 @@ def test_existing_is_the_torch_of_the_users_own_interpreter(
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     script.chmod(0o755)
     monkeypatch.setenv("PYTHON", str(script))
-    with pytest.raises(UserError, match=r"has no torch\. Name the interpreter .* PYTHON="):
+    with pytest.raises(UserError, match=r"has none\. Name the interpreter .* PYTHON="):
         wheel.locate("existing")
+
+
+def test_existing_lies_in_the_users_virtual_environment(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """$PYTHON is asked first, then the python3 of the user's PATH, which python.sh hands on."""
+
+    def python(name: str, folder: Path) -> str:
+        script = tmp_path / name
+        script.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+        script.chmod(0o755)
+        return str(script)
+
+    other = tmp_path / "other"
+    (other / "torch").mkdir(parents=True)
+    (other / "torch/__init__.py").touch()
+    monkeypatch.delenv("PYTHON", raising=False)
+    monkeypatch.delenv("AOTOOLS_USER_PYTHONPATH", raising=False)
+    monkeypatch.setenv("AOTOOLS_USER_PYTHON", python("python3", site))
+    (site / "torch/__init__.py").touch()
+    assert wheel.locate("existing") == site
+    monkeypatch.setenv("PYTHON", python("named", other))
+    assert wheel.locate("existing") == other
+
+
+def test_headers_that_a_toolkit_keeps_one_level_down(site: Path) -> None:
+    before = wheel.inspect(site).cuda_includes
+    nested = site / "nvidia/cuda_cccl/include/cccl"
+    (nested / "nv").mkdir(parents=True)
+    (nested / "nv/target").touch()
+    assert set(wheel.inspect(site).cuda_includes) == {*before, nested.parent, nested}
+    (nested.parent / "nv").mkdir()
+    (nested.parent / "nv/target").touch()  # needs no help
+    assert set(wheel.inspect(site).cuda_includes) == {*before, nested.parent}
 
 
 def test_the_environment_is_not_changed(site: Path) -> None:

@@ -78,11 +78,19 @@ def locate(spec: str) -> Path:
     return env.wheel_tree(spec)
 
 
+def users_python() -> str:
+    """The user's own interpreter: $PYTHON, else the python3 that was first on the user's PATH.
+
+    .venv's is this project's; the one that .venv was made from need not be the user's virtual
+    environment, in which torch may lie.
+    """
+    named = os.environ.get("PYTHON") or os.environ.get("AOTOOLS_USER_PYTHON")
+    return named or str(getattr(sys, "_base_executable", sys.executable))
+
+
 def _existing() -> Path:
     """The folder of the torch that the user's own interpreter would import."""
-    # .venv's interpreter is ours; the user's is the one it was made from, with the user's own
-    # module path.
-    python = os.environ.get("PYTHON") or str(getattr(sys, "_base_executable", sys.executable))
+    python = users_python()
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     if own := os.environ.get("AOTOOLS_USER_PYTHONPATH"):
         variables["PYTHONPATH"] = own
@@ -97,8 +105,8 @@ def _existing() -> Path:
     found = done.stdout.strip()
     if done.returncode != 0 or not found:
         raise UserError(
-            f"--wheel existing: {python} has no torch. Name the interpreter that has one: "
-            "PYTHON=/path/to/python"
+            f"the torch of your own Python was asked for, and {python} has none. Name the "
+            "interpreter that has one: PYTHON=/path/to/python"
         )
     return Path(found)
 
@@ -214,10 +222,11 @@ def _toolkits(cuda: str) -> list[Path]:
 
 
 def _cuda_includes(site: Path, cuda: str) -> tuple[Path, ...]:
-    return (
-        *_packages(site, cuda, "include"),
-        *(toolkit / "include" for toolkit in _toolkits(cuda)),
-    )
+    folders = [*_packages(site, cuda, "include")]
+    folders += [toolkit / "include" for toolkit in _toolkits(cuda)]
+    # From CUDA 13 on a toolkit may have these headers one level down only, which nvcc knows of.
+    nested = (folder / "cccl" for folder in folders if not (folder / "nv/target").is_file())
+    return (*folders, *(folder for folder in nested if (folder / "nv/target").is_file()))
 
 
 def check_headers(wheel: Wheel) -> None:
