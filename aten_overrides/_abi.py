@@ -18,7 +18,7 @@ from typing import Any
 from aten_overrides._errors import UserError
 
 LIBRARY = "libaten_overrides_gpu.so"
-API = 1  # kAtenOverridesGpuApi in csrc/package/gpu/Api.h
+API = 2  # kAtenOverridesGpuApi in csrc/package/gpu/Api.h
 BUILD_COMMAND = "aten-overrides build"
 
 
@@ -43,6 +43,33 @@ class TorchBuild:
 
 
 @dataclass(frozen=True)
+class NativeFacts:
+    """Our kernels in a gpu library: compute capabilities as ("80", "90"), the nvcc's version, and
+    ``reason`` why they are not built where they are not.
+    """
+
+    architectures: tuple[str, ...] = ()
+    nvcc: str = ""
+    reason: str = ""
+
+    @staticmethod
+    def of(raw: Any) -> NativeFacts:
+        """From the values of a facts file."""
+        return NativeFacts(tuple(raw["architectures"]), raw["nvcc"], raw["reason"])
+
+    def __str__(self) -> str:
+        if not self.architectures:
+            return f"not built: {self.reason}"
+        names = ", ".join(f"sm_{number}" for number in self.architectures)
+        return f"for {names}, by nvcc {self.nvcc}"
+
+    def runs_on(self, major: int, minor: int) -> bool:
+        """Whether the kernels run on a GPU of this compute capability."""
+        pairs = (divmod(int(number), 10) for number in self.architectures)
+        return any(own == major and least <= minor for own, least in pairs)
+
+
+@dataclass(frozen=True)
 class BuildFacts:
     """What is known about a built gpu library. ``sha256`` and ``size`` (bytes) are the file's."""
 
@@ -54,6 +81,7 @@ class BuildFacts:
     sha256: str
     size: int
     cuda_headers: str = ""
+    native: NativeFacts = NativeFacts()
 
     def to_json(self) -> str:
         """The text of the facts file."""
@@ -71,7 +99,8 @@ def read_facts(library: Path) -> BuildFacts:
     try:
         raw: Any = json.loads(path.read_text(encoding="utf-8"))
         torch_raw = raw.pop("torch")
-        return BuildFacts(torch=TorchBuild(**torch_raw), **raw)
+        native = NativeFacts.of(raw.pop("native")) if "native" in raw else NativeFacts()
+        return BuildFacts(torch=TorchBuild(**torch_raw), native=native, **raw)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"the build facts {path} of the gpu library cannot be read ({error}), so it is not "

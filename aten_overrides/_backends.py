@@ -54,6 +54,16 @@ BACKENDS = (
         needs="memory for the handles (ATEN_OVERRIDES_STREAMS)",
     ),
     BackendFacts(
+        name="batched_native",
+        ops=("lu_factor",),
+        what="our own kernels for the whole batch; products of large matrices by cuBLAS",
+        synchronises=False,
+        capturable="yes",
+        deterministic="yes, the same bits for the same batch and shape",
+        workspace="one, at most 10 % of the input plus 1 MiB",
+        needs="a gpu library built with nvcc for this GPU's architecture, and a driver of its CUDA",
+    ),
+    BackendFacts(
         name="triangular_cublas",
         ops=("lu_solve",),
         what="row exchanges and two triangular solves",

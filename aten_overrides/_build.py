@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aten_overrides import _abi, _gpu, _probe
+from aten_overrides import _abi, _gpu, _nvcc, _probe
 from aten_overrides._errors import UserError
 
 ROOT = Path(__file__).resolve().parent
@@ -52,14 +52,22 @@ def _run(command: list[str], what: str, log: Path, verbose: bool) -> None:
         raise UserError(f"{what} failed (exit status {done.returncode}){tail}")
 
 
-def build(into: Path | None = None, *, jobs: int = 0, verbose: bool = False) -> Path:
+def build(
+    into: Path | None = None,
+    *,
+    jobs: int = 0,
+    verbose: bool = False,
+    architectures: str | None = None,
+) -> Path:
     """Build the gpu library for the torch of this interpreter and return its path.
 
     ``into``: the folder, the user's cache unless given. The library and its facts appear there
     complete or not at all, and a library that other processes use stays theirs. UserError that
     says what is missing (torch with CUDA, compiler, CMake, CUDA headers) or how the compiler
-    failed.
+    failed. ``architectures``: the GPUs of our kernels, see ``_nvcc.architectures``; without an
+    nvcc the library is built without them, which its facts say.
     """
+    _nvcc.architectures(architectures)
     torch = _probe.import_torch()
     facts = _abi.torch_build(torch)
     target = into if into is not None else _gpu.cache_folder(facts)
@@ -68,7 +76,7 @@ def build(into: Path | None = None, *, jobs: int = 0, verbose: bool = False) -> 
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".build-", dir=target) as name:
-            made = _compile(cmake, Path(name), jobs, verbose)
+            made = _compile(cmake, Path(name), jobs, verbose, architectures)
             return _publish(made, target, facts)
     except OSError as error:
         raise UserError(
@@ -78,11 +86,15 @@ def build(into: Path | None = None, *, jobs: int = 0, verbose: bool = False) -> 
         ) from error
 
 
-def _compile(cmake: list[str], folder: Path, jobs: int, verbose: bool) -> Path:
+def _compile(
+    cmake: list[str], folder: Path, jobs: int, verbose: bool, architectures: str | None
+) -> Path:
     log = folder / "log"
     configure = [*cmake, "-S", str(ROOT), "-B", str(folder / "work"), "-DCMAKE_BUILD_TYPE=Release"]
     configure += [f"-DPython_EXECUTABLE={sys.executable}", "-DATEN_OVERRIDES_GPU=ON"]
     configure += ["-DATEN_OVERRIDES_SELECT=OFF"]
+    if architectures:
+        configure += [f"-DATEN_OVERRIDES_ARCHITECTURES={architectures}"]
     if shutil.which("ninja"):
         configure += ["-G", "Ninja"]
     _run(configure, "the configuration of the gpu library", log, verbose)

@@ -7,25 +7,27 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aten_overrides import _select, _stock_rule
+from aten_overrides import _device, _select, _stock_rule
 from aten_overrides._errors import UserError
 from aten_overrides._names import PREFERENCES, dtype_name, one_of, op_name
-from aten_overrides._select import Candidate, Facts, Problem
-from aten_overrides.tables import table as tables
+from aten_overrides._select import Candidate, Facts, Native, Problem
+from aten_overrides.tables import nearest
+from aten_overrides.tables.nearest import Used
 from aten_overrides.tables.table import CostTable
-
-DEFAULT_GPU = "nvidia-h200"
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the predicted times come from."""
+    """Where the predicted times come from. ``note``: that it is another GPU than the one here, if
+    it is, and why its table is used.
+    """
 
     gpu: str
     date: str
     torch: str
     record: str
     path: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,12 @@ class GridCell:
     after_ms: float | None
 
 
-def load_table(gpu: str | None = None) -> CostTable:
-    """The table of ``gpu``, a name or .json file, or of ATEN_OVERRIDES_TABLE, or the H200's."""
-    named = gpu or os.environ.get("ATEN_OVERRIDES_TABLE", "").strip() or DEFAULT_GPU
-    return tables.load(tables.find(named))
+def load_table(gpu: str | None = None) -> Used:
+    """The table of ``gpu``, a name or .json file, or of ATEN_OVERRIDES_TABLE, or the one nearest to
+    the GPU here.
+    """
+    named = gpu or os.environ.get("ATEN_OVERRIDES_TABLE", "").strip() or None
+    return nearest.named(named) if named else nearest.for_gpu(_device.gpu())
 
 
 def problem_of(shape: Sequence[int], pivot: bool = True) -> Problem:
@@ -93,11 +97,11 @@ def problem_of(shape: Sequence[int], pivot: bool = True) -> Problem:
     return Problem(math.prod(sizes[:-2]), sizes[-2], sizes[-1], pivot)
 
 
-def facts_of(lanes: int, stock: bool, capturing: bool) -> Facts:
+def facts_of(lanes: int, stock: bool, capturing: bool, native: bool = False) -> Facts:
     """Checked facts. ``lanes``: streams usable at once, 0 or 1 for none."""
     if not 0 <= lanes <= 1024:
         raise UserError(f"lanes must be between 0 (no auxiliary streams) and 1024, found {lanes}")
-    return Facts(lanes, stock, capturing)
+    return Facts(lanes, stock, capturing, Native.USABLE if native else Native.NOT_BUILT)
 
 
 def explain(
@@ -110,21 +114,23 @@ def explain(
     lanes: int = 4,
     stock: bool = True,
     capturing: bool = False,
+    native: bool = True,
     pivot: bool = True,
 ) -> Explanation:
     """Explain the choice for ``op`` on an input of ``shape`` and ``dtype``.
 
-    ``gpu`` names a table ("h200") or a .json file. ``prefer`` is the preferred linalg library;
-    ``lanes`` the streams usable at once; ``stock`` whether MAGMA, or the wheel's own function, may
-    be used; ``capturing`` whether the call is captured into a CUDA graph; ``pivot`` False for a
-    factorization without row exchanges. Needs neither torch nor a GPU. UserError says what was
-    asked, what there is and what to do.
+    ``gpu`` names a table ("h200") or a .json file; without it the table is that of the GPU here,
+    or of the nearest that was measured. ``prefer`` is the preferred linalg library; ``lanes`` the
+    streams usable at once; ``stock`` whether MAGMA, or the wheel's own function, may be used;
+    ``native`` whether our own kernels are built; ``capturing`` whether the call is captured into a
+    CUDA graph; ``pivot`` False for a factorization without row exchanges. Needs neither torch nor
+    a GPU. UserError says what was asked, what there is and what to do.
     """
     question = Question(
         _lu_factor_only(op),
         dtype_name(dtype),
         one_of("preference", prefer, PREFERENCES),
-        facts_of(lanes, stock, capturing),
+        facts_of(lanes, stock, capturing, native),
     )
     return Explainer(gpu).explain(question, problem_of(shape, pivot))
 
@@ -140,6 +146,7 @@ def grid(
     lanes: int = 4,
     stock: bool = True,
     capturing: bool = False,
+    native: bool = True,
     pivot: bool = True,
 ) -> tuple[GridCell, ...]:
     """Back ends before and after over square problems, batch by batch; see ``explain``."""
@@ -147,7 +154,7 @@ def grid(
         _lu_factor_only(op),
         dtype_name(dtype),
         one_of("preference", prefer, PREFERENCES),
-        facts_of(lanes, stock, capturing),
+        facts_of(lanes, stock, capturing, native),
     )
     explainer = Explainer(gpu)
     cells = []
@@ -173,7 +180,9 @@ class Explainer:
     """A loaded table that answers any number of questions."""
 
     def __init__(self, gpu: str | None = None) -> None:
-        self.table = load_table(gpu)
+        used = load_table(gpu)
+        self.table = used.table
+        self.note = used.note
         self._costs = self.table.costs(_select.load())
 
     def explain(self, question: Question, problem: Problem) -> Explanation:
@@ -192,7 +201,7 @@ class Explainer:
             problem=problem,
             preference=question.preference,
             facts=question.facts,
-            source=_source(self.table),
+            source=_source(self.table, self.note),
             chosen=choice.by_table,
             measured=choice.measured,
             candidates=choice.candidates,
@@ -211,9 +220,10 @@ def _lu_factor_only(op: str) -> str:
     return name
 
 
-def _source(table: CostTable) -> Source:
+def _source(table: CostTable, note: str) -> Source:
     meta = table.meta
-    return Source(table.gpu.name, meta["date"], meta["torch"], meta["record"], str(table.path))
+    names = (meta["date"], meta["torch"], meta["record"])
+    return Source(table.gpu.name, *names, str(table.path), note)
 
 
 def _candidate(candidates: Sequence[Candidate], backend: str) -> Candidate:

@@ -30,6 +30,7 @@ _OURS = {
     "lu rule": "the measured choice replaces it while enabled",
     "lu workspace": "our loop has one too",
     "streams": "streamed_cusolver",
+    "lu kernel": "batched_native, where the gpu library was built with it",
     "prefer cublas": "added while enabled",
 }
 
@@ -41,8 +42,9 @@ def held(piece: Piece, release: tuple[int, int]) -> bool:
 
 def ours(piece: Piece, release: tuple[int, int]) -> str:
     """What the package does about a piece on this release."""
-    if piece.name != "lu kernel":
-        return _OURS[piece.name]
-    if held(piece, release):
-        return "kept from batch 8 and n 256 on, where it was measured ahead of every library route"
-    return "none in this version of the package"
+    if piece.name == "lu kernel" and held(piece, release):
+        return (
+            f"{_OURS[piece.name]}; else torch's from batch 8 and n 256 on, where it was measured "
+            "ahead of every library route"
+        )
+    return _OURS[piece.name]

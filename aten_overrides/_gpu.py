@@ -124,7 +124,10 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "entry_at": (_Entry, (_I32,)),
     "configure": (_I32, (ctypes.POINTER(_Settings), *_WHY_ARGS)),
     "set_table": (None, (ctypes.c_void_p, ctypes.c_void_p)),
-    "lu_factor_route": (_I32, (_I32, _I64, _I64, _I64, _I32, _I32, _I32, _I32)),
+    "lu_factor_route": (_I32, (_I32, _I64, _I64, _I64, _I32, _I32, _I32, _I32, _I32)),
+    "native": (_I32, ()),
+    "native_architectures": (ctypes.c_char_p, ()),
+    "lu_factor": (_I32, (_I32, _I64, _I64, _I64, _I32, *(ctypes.c_void_p,) * 3, *_WHY_ARGS)),
     "force_route": (_I32, (_I32, _I32)),
     "route_name": (ctypes.c_char_p, (_I32,)),
     "prefer": (_I32, (_I32, *_WHY_ARGS)),
@@ -255,8 +258,9 @@ class Library:
         preference: str = "default",
         lanes: int = 4,
         capturing: bool = False,
+        native: int = 0,
     ) -> str:
-        """The route that lu_factor would choose."""
+        """The route that lu_factor would choose; ``native``: see ``_select.Native``."""
         number = self.call(
             "lu_factor_route",
             DTYPES.index(dtype),
@@ -267,8 +271,33 @@ class Library:
             PREFERENCES.index(preference),
             lanes,
             capturing,
+            native,
         )
         return str(self.call("route_name", number).decode())
+
+    def native(self) -> int:
+        """Whether our kernels can run on the current device: a value of ``_select.Native``."""
+        return int(self.call("native"))
+
+    def native_architectures(self) -> tuple[str, ...]:
+        """Compute capabilities that our kernels were compiled for, as ("90",); none: not built."""
+        text = str(self.call("native_architectures").decode())
+        return tuple(part for part in text.split(",") if part)
+
+    def lu_factor(
+        self,
+        dtype: str,
+        shape: tuple[int, int, int],
+        pivot: bool,
+        a: int,
+        pivots: int,
+        infos: int,
+    ) -> None:
+        """Factor (batch, m, n) column-major matrices in place, given by device addresses, on the
+        current stream; for measurements.
+        """
+        arguments = (DTYPES.index(dtype), *shape, pivot, a, pivots, infos)
+        self._checked("lu_factor failed", "lu_factor", *arguments)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Calls since the library was loaded, by operation and route, without zeros."""

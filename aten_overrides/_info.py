@@ -13,6 +13,7 @@ from aten_overrides import (
     __version__,
     _abi,
     _backends,
+    _device,
     _features,
     _gpu,
     _preference,
@@ -28,6 +29,8 @@ ENVIRONMENT = (
     "ATEN_OVERRIDES_TABLE",
     "ATEN_OVERRIDES_LOG",
     "ATEN_OVERRIDES_CACHE",
+    "ATEN_OVERRIDES_DATA",
+    "ATEN_OVERRIDES_ARCHITECTURES",
     "TORCH_LINALG_PREFER_CUBLAS",
     "TORCH_LINALG_PREFER_CUSOLVER",
 )
@@ -48,6 +51,25 @@ def _gpus(torch: Any) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _native(library: dict[str, Any], gpus: list[dict[str, Any]]) -> dict[str, Any]:
+    """Whether our kernels can be used, and where not why."""
+    if not library["usable"]:
+        return {"usable": False, "reason": library["reason"]}
+    built = _abi.NativeFacts.of(library["native"])
+    if not built.architectures:
+        return {"usable": False, "reason": str(built)}
+    left_out = [
+        f"{gpu['name']} ({gpu['compute_capability']})"
+        for gpu in gpus
+        if not built.runs_on(*_device.capability_of(gpu["compute_capability"]))
+    ]
+    if left_out:
+        reason = f"built {built}, which leaves out {', '.join(left_out)}; build again with "
+        reason += "aten-overrides build --architectures LIST. The libraries' back ends are used"
+        return {"usable": False, "reason": reason}
+    return {"usable": True, "built": str(built)}
 
 
 def _driver() -> str | None:
@@ -122,6 +144,7 @@ def info() -> dict[str, Any]:
     result["library"] = library
     result["gpus"] = _gpus(torch)
     result["driver"] = _driver()
+    result["native"] = _native(library, result["gpus"])
     result["state"] = _state()
     result["features"] = _features_of(build, library["usable"], library.get("reason", ""))
     return result
@@ -175,6 +198,9 @@ def text(facts: dict[str, Any]) -> str:
         )
     else:
         lines.append(f"gpu library: {library['reason']}")
+    native = facts["native"]
+    if library["usable"]:
+        lines.append(f"our LU kernels: {native['built'] if native['usable'] else native['reason']}")
     for gpu in facts["gpus"]:
         lines.append(
             f"GPU {gpu['name']}, compute capability {gpu['compute_capability']}, "

@@ -1,6 +1,7 @@
 """Names of operations, dtypes, back ends and preferences.
 
-The position of a name is its value in ``csrc/linalg/LinalgChoice.h``; new names are appended only.
+The position of a name is its value in ``csrc/package/select/Choice.h``; new names are appended
+only.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from aten_overrides._errors import UserError
 
 OPS = ("lu_factor", "lu_solve", "geqrf", "gels")
 DTYPES = ("float32", "float64", "complex64", "complex128")
-BACKENDS = ("batched_cublas", "looped_cusolver", "streamed_cusolver", "stock")
-PREFERENCES = ("default", "cusolver", "magma", "cublas")
+BACKENDS = ("batched_cublas", "looped_cusolver", "streamed_cusolver", "stock", "batched_native")
+PREFERENCES = ("default", "cusolver", "magma", "cublas", "native")
 
 _DTYPE_ALIASES = {
     "float": "float32",

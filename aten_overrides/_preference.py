@@ -1,8 +1,8 @@
-"""The preferred linear algebra library, with "cublas" beside torch's own names.
+"""The preferred linear algebra library, with "cublas" and "native" beside torch's own names.
 
-A stock wheel carries the value 3 without a name for it: its setter has no range check, and its
-kernels send 3 to their default branches. While the overrides are enabled the name exists wherever
-torch's own names do; disable() takes it away again.
+A stock wheel carries the values 3 and 4 without names for them: its setter has no range check, and
+its kernels send them to their default branches. While the overrides are enabled the names exist
+wherever torch's own names do; disable() takes them away again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from aten_overrides import _gpu
 from aten_overrides._errors import UserError
 from aten_overrides._names import PREFERENCES
 
-CUBLAS = PREFERENCES.index("cublas")
 _KNOWN = {"Default": 0, "Cusolver": 1, "Magma": 2}
+_ADDED = PREFERENCES[len(_KNOWN) :]
 _ENTRIES = "__entries"  # pybind11's dict of an enum: name -> (value, text)
 _TRUE = ("1", "on", "yes", "true", "y")
 
 
 class _State:
     explicit = False  # set through preferred_linalg_library since the process began
-    before: int | None = None  # what torch held when "cublas" was registered
+    before: int | None = None  # what torch held when our names were registered
     text: str | None = None  # torch's text of all names at that time
 
 
@@ -41,39 +41,43 @@ def _set(torch: Any, value: int) -> None:
 
 
 def register(torch: Any) -> None:
-    """Give the value 3 the name "cublas". UserError, with nothing changed, where torch's enum is
-    not the one that is known: a later torch may use 3 itself.
+    """Give the values 3 and 4 the names "cublas" and "native". UserError, with nothing changed,
+    where torch's enum is not the one that is known: a later torch may use 3 itself.
     """
     enum = torch._C._LinalgBackend
     entries = getattr(enum, _ENTRIES, None)
     names = _backends()
-    if _State.before is not None and "Cublas" in (entries or {}):
+    if _State.before is not None and _ADDED[0].capitalize() in (entries or {}):
         return
     members = {name: int(value) for name, value in getattr(enum, "__members__", {}).items()}
-    if members != _KNOWN or not isinstance(entries, dict) or "cublas" in names._LinalgBackends:
+    taken = [name for name in _ADDED if name in names._LinalgBackends]
+    if members != _KNOWN or not isinstance(entries, dict) or taken:
         raise UserError(
-            f'the preference "cublas" cannot be added: torch {torch.__version__} knows '
+            f'the preferences "cublas" and "native" cannot be added: torch {torch.__version__} '
+            f"knows "
             f"{members or 'an enum of another kind'}, and exactly {_KNOWN} is known to this package"
         )
     _State.before = _current(torch)
     _State.text = names._LinalgBackends_str
-    value = enum(CUBLAS)
-    entries["Cublas"] = (value, None)
-    enum.Cublas = value
-    names._LinalgBackends["cublas"] = value
+    for name in _ADDED:
+        value = enum(PREFERENCES.index(name))
+        entries[name.capitalize()] = (value, None)
+        setattr(enum, name.capitalize(), value)
+        names._LinalgBackends[name] = value
     names._LinalgBackends_str = ", ".join(names._LinalgBackends)
 
 
 def unregister(torch: Any) -> None:
-    """Take the name away. A preference that only we know becomes what it was before."""
+    """Take the names away. A preference that only we know becomes what it was before."""
     if _State.before is None:
         return
     enum = torch._C._LinalgBackend
     names = _backends()
-    getattr(enum, _ENTRIES).pop("Cublas", None)
-    if hasattr(enum, "Cublas"):
-        del enum.Cublas
-    names._LinalgBackends.pop("cublas", None)
+    for name in _ADDED:
+        getattr(enum, _ENTRIES).pop(name.capitalize(), None)
+        if hasattr(enum, name.capitalize()):
+            delattr(enum, name.capitalize())
+        names._LinalgBackends.pop(name, None)
     names._LinalgBackends_str = _State.text
     if _current(torch) not in _KNOWN.values():
         _set(torch, _State.before if _State.before in _KNOWN.values() else 0)
@@ -81,7 +85,7 @@ def unregister(torch: Any) -> None:
 
 
 def registered() -> bool:
-    """Whether "cublas" is known to torch now."""
+    """Whether "cublas" and "native" are known to torch now."""
     return _State.before is not None
 
 
@@ -121,10 +125,10 @@ def apply_environment(torch: Any, library: _gpu.Library) -> str | None:
     asked = from_environment()
     if asked is None or _State.explicit or _current(torch) != _initial():
         return None
-    if asked == "cublas" and not registered():
+    if asked in _ADDED and not registered():
         raise UserError(
-            'the environment asks for the preference "cublas", which this torch cannot hold; unset '
-            "ATEN_OVERRIDES_PREFER and TORCH_LINALG_PREFER_CUBLAS"
+            f'the environment asks for the preference "{asked}", which this torch cannot hold; '
+            "unset ATEN_OVERRIDES_PREFER and TORCH_LINALG_PREFER_CUBLAS"
         )
     library.prefer(asked)
     return asked
@@ -157,9 +161,10 @@ def preferred_linalg_library(name: object = None) -> PreferredLibrary:
     """Get, or set and get, the preferred library, as torch.backends.cuda.preferred_linalg_library
     does.
 
-    ``name`` is "default", "cusolver", "magma" or, while the overrides are enabled, "cublas"; or
-    one of torch's own enum. ``with preferred_linalg_library("cublas"): ...`` restores the former
-    preference at its end. The setting is one for the whole process. UserError for anything else.
+    ``name`` is "default", "cusolver", "magma" or, while the overrides are enabled, "cublas" or
+    "native"; or one of torch's own enum. ``with preferred_linalg_library("cublas"): ...`` restores
+    the former preference at its end. The setting is one for the whole process. UserError for
+    anything else.
     """
     try:
         import torch
@@ -180,9 +185,9 @@ def preferred_linalg_library(name: object = None) -> PreferredLibrary:
         raise UserError(
             f"there is no preferred library {asked!r}; known are {', '.join(PREFERENCES)}"
         )
-    if asked == "cublas" and not registered():
+    if asked in _ADDED and not registered():
         raise UserError(
-            'the preference "cublas" exists only while the overrides are enabled: call '
+            f'the preference "{asked}" exists only while the overrides are enabled: call '
             "aten_overrides.enable() first"
         )
     _set(torch, PREFERENCES.index(asked))

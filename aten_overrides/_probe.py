@@ -1,20 +1,23 @@
 """Run by the build, in a process of its own: describes the torch of this interpreter.
 
-``python -m aten_overrides._probe cmake FILE`` writes CMake variables; ``facts LIBRARY COMPILER``
-writes the facts file beside a library just built. Exit code 3: there is no torch with CUDA to
+``python -m aten_overrides._probe cmake FILE COMPILER`` writes CMake variables and, beside them,
+native.json about our kernels; ``facts LIBRARY COMPILER HEADERS NATIVE`` writes the facts file
+beside a library just built, NATIVE being that file. Exit code 3: there is no torch with CUDA to
 build for, and the message says why.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from aten_overrides import _abi, _cuda_headers
+from aten_overrides import _abi, _cuda_headers, _nvcc
 from aten_overrides._errors import UserError
 from aten_overrides._files import write_atomically
 
@@ -42,12 +45,11 @@ def import_torch() -> Any:
 def source_files() -> list[Path]:
     """The sources of the gpu library, in a fixed order."""
     csrc = ROOT / "csrc"
-    folders = (csrc / "linalg", csrc / "package" / "gpu")
-    found = [
-        path for folder in folders for path in folder.glob("*") if path.suffix in (".cpp", ".h")
-    ]
-    found.append(csrc / "package" / "select" / "ChoiceApi.h")
-    found.append(csrc / "package" / "select" / "TableApi.h")
+    folders = (csrc / "linalg", csrc / "linalg" / "native", csrc / "package" / "gpu")
+    kinds = (".cpp", ".h", ".cu", ".cuh")
+    found = [path for folder in folders for path in folder.glob("*") if path.suffix in kinds]
+    for name in ("Choice.h", "ChoiceApi.h", "TableApi.h"):
+        found.append(csrc / "package" / "select" / name)
     found.append(ROOT / "CMakeLists.txt")
     return sorted(path for path in found if path.is_file())
 
@@ -62,16 +64,39 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _cmake_text(torch: Any) -> str:
+def _native(
+    site: list[Path], cuda: str, compiler: str
+) -> tuple[_abi.NativeFacts, dict[str, object]]:
+    """How our kernels are compiled, or why they are not, and that as CMake variables."""
+    try:
+        nvcc = _nvcc.find(site, cuda, compiler)
+    except _nvcc.NoKernels as error:
+        none = _abi.NativeFacts(reason=str(error))
+        return none, {"NATIVE_NVCC": "", "NATIVE_REASON": none.reason}
+    cublas = _cuda_headers.mapped_library("libcublas.so")
+    if cublas is None:
+        raise UserError("import torch has loaded no libcublas.so, so there is none to link with")
+    return _abi.NativeFacts(nvcc.architectures, nvcc.version), {
+        "NATIVE_NVCC": nvcc.path,
+        "NATIVE_FLAGS": ";".join(nvcc.flags),
+        "NATIVE_ARCHITECTURES": ",".join(nvcc.architectures),
+        "NATIVE_CUDA": nvcc.version.split(".")[0],
+        "CUBLAS": cublas,
+    }
+
+
+def _describe(torch: Any, file: Path, compiler: str) -> None:
     build = _abi.torch_build(torch)
     if build.release < (2, 6):
         raise UserError(f"torch {build.version} is too old: the gpu library needs 2.6 or later")
     folder = _abi.torch_folder(torch)
     assert build.cuda is not None
-    headers, version = _cuda_headers.find_headers([folder.parent, *map(Path, sys.path)], build.cuda)
+    site = [folder.parent, *map(Path, sys.path)]
+    headers, version = _cuda_headers.find_headers(site, build.cuda)
     runtime = _cuda_headers.mapped_library("libcudart.so")
     if runtime is None:
         raise UserError("import torch has loaded no libcudart.so, so there is none to link with")
+    native, native_values = _native(site, build.cuda, compiler)
     values = {
         "TORCH_VERSION": build.version,
         "TORCH_CUDA": build.cuda,
@@ -84,12 +109,18 @@ def _cmake_text(torch: Any) -> str:
         "CUDA_INCLUDES": ";".join(map(str, headers)),
         "CUDA_HEADERS_VERSION": version,
         "CUDART": runtime,
+        **native_values,
     }
-    return "".join(f"set({name} [==[{value}]==])\n" for name, value in values.items())
+    text = "".join(f"set({name} [==[{value}]==])\n" for name, value in values.items())
+    write_atomically(file.with_name("native.json"), json.dumps(dataclasses.asdict(native)))
+    write_atomically(file, text)
 
 
-def write_facts(library: Path, compiler: str, headers: str) -> None:
-    """Write the facts file beside a library that was built for the torch of this interpreter."""
+def write_facts(library: Path, compiler: str, headers: str, native: Path) -> None:
+    """Write the facts file beside a library that was built for the torch of this interpreter.
+
+    ``native``: the file that says what was found out about our kernels.
+    """
     digest, size = _abi.file_digest(library)
     facts = _abi.BuildFacts(
         torch=_abi.torch_build(import_torch()),
@@ -100,6 +131,7 @@ def write_facts(library: Path, compiler: str, headers: str) -> None:
         sha256=digest,
         size=size,
         cuda_headers=headers,
+        native=_abi.NativeFacts.of(json.loads(native.read_text(encoding="utf-8"))),
     )
     write_atomically(_abi.facts_path(library), facts.to_json())
 
@@ -108,12 +140,14 @@ def main(arguments: list[str]) -> int:
     """See the module's text."""
     try:
         match arguments:
-            case ["cmake", file]:
-                write_atomically(Path(file), _cmake_text(import_torch()))
-            case ["facts", library, compiler, headers]:
-                write_facts(Path(library), compiler, headers)
+            case ["cmake", file, compiler]:
+                _describe(import_torch(), Path(file), compiler)
+            case ["facts", library, compiler, headers, native]:
+                write_facts(Path(library), compiler, headers, Path(native))
             case _:
-                raise UserError("usage: _probe cmake FILE | facts LIBRARY COMPILER HEADERS")
+                raise UserError(
+                    "usage: _probe cmake FILE COMPILER | facts LIBRARY COMPILER HEADERS NATIVE"
+                )
     except UserError as error:
         print(error, file=sys.stderr)
         return NO_TORCH if isinstance(error, NothingToBuildFor) else 2

@@ -47,6 +47,7 @@ class _State:
     facts: _abi.BuildFacts | None = None
     tables: list[object] = []  # what the library may read is never freed  # noqa: RUF012
     table_name = ""
+    table_note = ""
     table_of: str | None = None  # the setting that the table belongs to
     status: Status | None = None
 
@@ -127,12 +128,14 @@ def _set_table(library: _gpu.Library, notes: list[str]) -> None:
     """Give the library the measured table, once per setting; without one it uses ATen's
     thresholds.
     """
-    from aten_overrides import _select
-    from aten_overrides.tables import table
+    from aten_overrides import _device, _select
+    from aten_overrides.tables import nearest
 
     setting = os.environ.get("ATEN_OVERRIDES_TABLE", "").strip()
     if _State.table_of != setting or not _State.table_name:
-        costs = table.load(table.find(setting or "nvidia-h200"))
+        used = nearest.named(setting) if setting else nearest.for_gpu(_device.gpu())
+        costs = used.table
+        _State.table_note = used.note
         try:
             select = _select.load()
         except UserError as error:
@@ -148,6 +151,8 @@ def _set_table(library: _gpu.Library, notes: list[str]) -> None:
         library.call("set_table", chooser, filled._handle)
         _State.table_name = f"the table of {costs.gpu.name} ({costs.path.name})"
         _State.table_of = setting
+    if _State.table_note:
+        notes.append(f"the table: {_State.table_note}")
 
 
 def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Status:

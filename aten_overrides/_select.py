@@ -38,17 +38,28 @@ class Problem:
     pivot: bool = True
 
 
+class Native(enum.IntEnum):
+    """Whether our own kernels can run: Choice.h's Native."""
+
+    NOT_BUILT = 0
+    USABLE = 1
+    NOT_FOR_THIS_GPU = 2
+    DRIVER_TOO_OLD = 3
+
+
 @dataclass(frozen=True)
 class Facts:
     """What a build and a call allow.
 
     lanes: streams usable at once, below 2 none; stock: MAGMA (in the package: the wheel's own
-    function) may be used; capturing: the call is captured into a CUDA graph.
+    function) may be used; capturing: the call is captured into a CUDA graph; native: whether our
+    own kernels can run, unless said otherwise not, as in ATen without them.
     """
 
     lanes: int = 4
     stock: bool = True
     capturing: bool = False
+    native: Native = Native.NOT_BUILT
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class _Report(ctypes.Structure):
 
 _I32, _I64 = ctypes.c_int32, ctypes.c_int64
 _PROBLEM = (_I64, _I64, _I64, _I32)
-_FACTS = (_I32, _I32, _I32)
+_FACTS = (_I32, _I32, _I32, _I32)
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "table_new": (ctypes.c_void_p, (_I32,)),
     "table_free": (None, (ctypes.c_void_p,)),
@@ -153,9 +164,7 @@ class Library:
             DTYPES.index(dtype),
             BACKENDS.index(backend),
             *_unpack(problem),
-            facts.lanes,
-            facts.stock,
-            facts.capturing,
+            *_unpack_facts(facts),
         )
         return None if reason is None else str(reason.decode())
 
@@ -166,9 +175,7 @@ class Library:
             DTYPES.index(dtype),
             *_unpack(problem),
             PREFERENCES.index(preference),
-            facts.lanes,
-            facts.stock,
-            facts.capturing,
+            *_unpack_facts(facts),
         )
         return BACKENDS[chosen]
 
@@ -243,9 +250,7 @@ class Table:
             DTYPES.index(dtype),
             *_unpack(problem),
             PREFERENCES.index(preference),
-            facts.lanes,
-            facts.stock,
-            facts.capturing,
+            *_unpack_facts(facts),
             ctypes.byref(report),
         )
         if failed:
@@ -273,6 +278,10 @@ def _unpack(problem: Problem) -> tuple[int, int, int, bool]:
         if not 0 <= size <= _INT64_MAX:
             raise UserError(f"a size must be between 0 and 2^63 - 1, found {size}")
     return problem.batch, problem.m, problem.n, problem.pivot
+
+
+def _unpack_facts(facts: Facts) -> tuple[int, bool, bool, int]:
+    return facts.lanes, facts.stock, facts.capturing, int(facts.native)
 
 
 @functools.lru_cache(maxsize=4)

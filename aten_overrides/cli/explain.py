@@ -9,7 +9,7 @@ import json
 from aten_overrides._errors import UserError
 from aten_overrides._explain import Decision, Explanation, GridCell, explain, grid
 from aten_overrides._names import PREFERENCES
-from aten_overrides._select import Basis, Candidate
+from aten_overrides._select import Basis, Candidate, Native
 from aten_overrides._stock_rule import RULE
 from aten_overrides.cli import Command
 
@@ -20,6 +20,7 @@ SHORT = {
     "looped_cusolver": "looped",
     "streamed_cusolver": "streamed",
     "stock": "MAGMA",
+    "batched_native": "native",
 }
 
 
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-stock", action="store_true", help="a build without MAGMA, or its use ruled out"
     )
+    parser.add_argument("--no-native", action="store_true", help="a build without our own kernels")
     parser.add_argument("--capturing", action="store_true", help="the call is captured in a graph")
     parser.add_argument("--no-pivot", action="store_true", help="without row exchanges")
     parser.add_argument("--batches", type=integers, help="with --grid: batches to show")
@@ -92,6 +94,7 @@ def report(found: Explanation) -> str:
     usable = [
         f"{facts.lanes} streams" if facts.lanes >= 2 else "one stream",
         "MAGMA usable" if facts.stock else "no MAGMA",
+        "our kernels built" if facts.native == Native.USABLE else "without our kernels",
     ]
     if facts.capturing:
         usable.append("captured into a CUDA graph")
@@ -100,6 +103,7 @@ def report(found: Explanation) -> str:
         + ("" if problem.pivot else ", without pivoting"),
         f"preference {found.preference}; {', '.join(usable)}",
         f"times: {source.gpu}, measured {source.date} with torch {source.torch} ({source.path})",
+        *([f"  {source.note}"] if source.note else []),
         "",
         f"chosen: {found.chosen}" + ("" if found.ms is None else f", {milliseconds(found.ms)}"),
     ]
@@ -145,6 +149,7 @@ def run(options: argparse.Namespace) -> int:
         "prefer": options.prefer,
         "lanes": options.lanes,
         "stock": not options.no_stock,
+        "native": not options.no_native,
         "capturing": options.capturing,
         "pivot": not options.no_pivot,
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aten_overrides._names import BACKENDS
-from aten_overrides._select import Basis, Facts, Problem
+from aten_overrides._select import Basis, Facts, Native, Problem
 from aten_overrides._select import Table as Costs
 from aten_overrides.tables.table import CostTable, Point
 
@@ -35,12 +35,13 @@ def available_sets(lanes: int) -> dict[str, Facts]:
 
 
 def feasible(problem: Problem, facts: Facts) -> tuple[str, ...]:
-    """Back ends that can take an LU factorization; as in LinalgChoice.h, which a test compares."""
+    """Back ends that can take an LU factorization; as in Choice.h, which a test compares."""
     can = {
         "batched_cublas": problem.m == problem.n,
         "looped_cusolver": True,
         "streamed_cusolver": facts.lanes >= 2 and problem.batch >= 2,
         "stock": facts.stock and not facts.capturing,
+        "batched_native": facts.native == Native.USABLE,
     }
     return tuple(name for name in BACKENDS if can[name])
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aten_overrides._cache import data_dir
+from aten_overrides._device import Gpu
 from aten_overrides._errors import UserError
 from aten_overrides._names import BACKENDS, DTYPES, OPS
 from aten_overrides._select import Library, Problem, fill
@@ -17,15 +19,6 @@ from aten_overrides._select import Table as Costs
 FOLDER = Path(__file__).resolve().parent
 FORMAT = 1
 _META_REQUIRED = ("record", "date", "torch")
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """The GPU that was measured."""
-
-    name: str
-    compute_capability: str
-    sm_count: int
 
 
 @dataclass(frozen=True)
@@ -83,11 +76,22 @@ def axes_of(points: tuple[Point, ...]) -> dict[str, dict[str, list[Any]]]:
     return axes
 
 
+def user_folder() -> Path:
+    """Where `aten-overrides calibrate` keeps the tables of this user's GPUs."""
+    return data_dir() / "tables"
+
+
+def files() -> dict[str, Path]:
+    """All tables by name; the user's own in place of the package's."""
+    folders = (FOLDER, user_folder())
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.json"))}
+
+
 def find(gpu: str) -> Path:
     """File of the table of a GPU named ``h200`` or ``nvidia-h200``, or a path to a .json file."""
     if gpu.endswith(".json"):
         return Path(gpu)
-    known = sorted(path.stem for path in FOLDER.glob("*.json"))
+    known = files()
     wanted = gpu.strip().lower().replace(" ", "-").replace("_", "-")
     matches = [name for name in known if name == wanted or name.split("-", 1)[-1] == wanted]
     if len(matches) != 1:
@@ -95,7 +99,7 @@ def find(gpu: str) -> Path:
             f"there is no cost table for the GPU {gpu!r}; there are tables for {', '.join(known)}. "
             "Name one of them, or a .json file in the format of aten_overrides/tables/README.md"
         )
-    return FOLDER / f"{matches[0]}.json"
+    return known[matches[0]]
 
 
 def load(path: Path) -> CostTable:

@@ -1,13 +1,19 @@
 #include "Api.h"
 
 #include "Entries.h"
+#include "Kernels.h"
+#include "NativeLu.h"
 #include "Observe.h"
 #include "Plan.h"
 
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -100,16 +106,18 @@ int32_t aten_overrides_gpu_lu_factor_route(
     int32_t pivot,
     int32_t preference,
     int32_t lanes,
-    int32_t capturing) noexcept {
+    int32_t capturing,
+    int32_t native) noexcept {
   if (dtype < 0 || dtype > static_cast<int32_t>(gpu::choice::Dtype::ComplexDouble) ||
-      preference < 0 || preference > static_cast<int32_t>(gpu::choice::Preference::Cublas)) {
+      preference < 0 || preference > static_cast<int32_t>(gpu::choice::Preference::Native) ||
+      native < 0 || native >= gpu::choice::kNativeStates) {
     return -1;
   }
   return static_cast<int32_t>(gpu::choose_lu_factor_route(
       static_cast<gpu::choice::Dtype>(dtype),
       {batch, m, n, pivot != 0},
       static_cast<gpu::choice::Preference>(preference),
-      {lanes, true, capturing != 0}));
+      {lanes, true, capturing != 0, static_cast<gpu::choice::Native>(native)}));
 }
 
 int32_t aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept {
@@ -131,6 +139,49 @@ int32_t aten_overrides_gpu_prefer(int32_t preference, char* why, int32_t why_siz
     } quiet;
     const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
     at::globalContext().setLinalgPreferredBackend(static_cast<at::LinalgBackend>(preference));
+    return std::string();
+  });
+}
+
+int32_t aten_overrides_gpu_native() noexcept {
+  return static_cast<int32_t>(gpu::native_state());
+}
+
+const char* aten_overrides_gpu_native_architectures() noexcept {
+  return gpu::native_architectures();
+}
+
+int32_t aten_overrides_gpu_lu_factor(
+    int32_t dtype,
+    int64_t batch,
+    int64_t m,
+    int64_t n,
+    int32_t pivot,
+    void* a,
+    int32_t* pivots,
+    int32_t* infos,
+    char* why,
+    int32_t why_size) noexcept {
+  return guarded(why, why_size, [&] {
+    constexpr std::array types{at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble};
+    if (dtype < 0 || dtype >= static_cast<int32_t>(types.size())) {
+      return std::string("unknown dtype");
+    }
+    const c10::Device device(c10::kCUDA, at::cuda::current_device());
+    const auto at_memory =
+        [&](void* data, at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType type) {
+          return at::for_blob(data, sizes)
+              .strides(strides)
+              .options(at::TensorOptions(device).dtype(type))
+              .target_device(device)
+              .make_tensor();
+        };
+    const int64_t k = std::min(m, n);
+    gpu::lu_factor_kernel(
+        at_memory(a, {batch, m, n}, {m * n, 1, m}, types[static_cast<size_t>(dtype)]),
+        at_memory(pivots, {batch, k}, {k, 1}, at::kInt),
+        at_memory(infos, {batch}, {1}, at::kInt),
+        pivot != 0);
     return std::string();
   });
 }

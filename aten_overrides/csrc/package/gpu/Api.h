@@ -9,7 +9,7 @@
 #define ATEN_OVERRIDES_GPU_API extern "C" __attribute__((visibility("default")))
 
 // Raised whenever a structure or function below changes.
-constexpr int32_t kAtenOverridesGpuApi = 1;
+constexpr int32_t kAtenOverridesGpuApi = 2;
 
 // One call of an operation, or the common part of many.
 struct aten_overrides_gpu_call {
@@ -19,9 +19,9 @@ struct aten_overrides_gpu_call {
   int64_t nrhs;        // 0 for lu_factor
   double ms;           // on the current stream, between before and after; negative: not measured
   const char* reason;  // a static string: why not the first choice; null: it is the first choice
-  int32_t op;          // LinalgChoice.h's Op
-  int32_t dtype;       // LinalgChoice.h's Dtype
-  int32_t preference;  // LinalgChoice.h's Preference
+  int32_t op;          // Choice.h's Op
+  int32_t dtype;       // Choice.h's Dtype
+  int32_t preference;  // Choice.h's Preference
   int32_t route;       // see aten_overrides_gpu_route_name
   int32_t wanted;      // the route that was the first choice
   int32_t lanes;       // streams used
@@ -56,6 +56,7 @@ typedef int32_t (*aten_overrides_gpu_chooser)(
     int32_t lanes,
     int32_t stock,
     int32_t capturing,
+    int32_t native,
     aten_overrides_select_report* report);
 
 typedef void (*aten_overrides_gpu_log)(const aten_overrides_gpu_call* call);
@@ -112,7 +113,8 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_lu_factor_route(
     int32_t pivot,
     int32_t preference,
     int32_t lanes,
-    int32_t capturing) noexcept;
+    int32_t capturing,
+    int32_t native) noexcept;
 
 // Makes every lu_factor call (op 0) or lu_solve call (op 1) take this route, where it is feasible;
 // negative: off. For tests and measurements.
@@ -120,10 +122,35 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_force_route(int32_t op, int32_
 
 ATEN_OVERRIDES_GPU_API const char* aten_overrides_gpu_route_name(int32_t route) noexcept;
 
-// Sets torch's preferred linalg library to a value of LinalgChoice.h's Preference, without torch's
+// Sets torch's preferred linalg library to a value of Choice.h's Preference, without torch's
 // note that the setting is experimental.
 ATEN_OVERRIDES_GPU_API int32_t
 aten_overrides_gpu_prefer(int32_t preference, char* why, int32_t why_size) noexcept;
+
+// ---- Our own kernels ----
+
+// Whether they can run on the current device: Choice.h's Native.
+ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_native() noexcept;
+
+// Compute capabilities they were compiled for, as "80,90"; empty: not built.
+ATEN_OVERRIDES_GPU_API const char* aten_overrides_gpu_native_architectures() noexcept;
+
+// ---- Measuring ----
+
+// One call of lu_factor on device memory, on the current stream, by the route that would be taken
+// or is forced: `batch` column-major m x n matrices at `a` that follow one another are factored in
+// place; `pivots` holds batch * min(m, n), `infos` holds batch int32.
+ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_lu_factor(
+    int32_t dtype,
+    int64_t batch,
+    int64_t m,
+    int64_t n,
+    int32_t pivot,
+    void* a,
+    int32_t* pivots,
+    int32_t* infos,
+    char* why,
+    int32_t why_size) noexcept;
 
 // ---- Auxiliary streams ----
 

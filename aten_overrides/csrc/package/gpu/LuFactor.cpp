@@ -3,6 +3,7 @@
 
 #include "Cusolver.h"
 #include "Kernels.h"
+#include "NativeLu.h"
 #include "Observe.h"
 #include "Pointers.h"
 
@@ -198,6 +199,9 @@ void lu_factor_kernel(
        compute_pivots ? 1 : 0,
        plan.capturing});
   switch (plan.route) {
+    case Route::BatchedNative:
+      lu_factor_batched_native(input, pivots, infos, compute_pivots);
+      return;  // the pivots included
     case Route::BatchedCublas:
       lu_factor_batched_cublas(input, pivots, infos, compute_pivots);
       break;

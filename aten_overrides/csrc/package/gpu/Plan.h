@@ -1,16 +1,15 @@
 #pragma once
 
-// Which route a call takes and why: the choice itself is LinalgChoice.h's or the table's.
+// Which route a call takes and why: the choice itself is Choice.h's or the table's.
 
-#include <ATen/native/cuda/linalg/LinalgChoice.h>
-
+#include "../select/Choice.h"
 #include "Api.h"
 
 #include <cstdint>
 
 namespace aten_overrides::gpu {
 
-namespace choice = at::native::linalg_choice;
+namespace choice = aten_overrides::choice;
 
 // The back ends by their numbers, and further ways of lu_solve. Appended only.
 enum class Route : int8_t {
@@ -18,6 +17,7 @@ enum class Route : int8_t {
   LoopedCusolver = static_cast<int8_t>(choice::Backend::LoopedCusolver),
   StreamedCusolver = static_cast<int8_t>(choice::Backend::StreamedCusolver),
   Stock = static_cast<int8_t>(choice::Backend::Stock),
+  BatchedNative = static_cast<int8_t>(choice::Backend::BatchedNative),
   TriangularCublas = 8,  // two triangular solves
 };
 constexpr int kRoutes = 9;

@@ -56,10 +56,10 @@ inline bool choice_dtype(c10::ScalarType type, choice::Dtype& dtype) {
   }
 }
 
-// torch's enum may have no name for cuBLAS, but it carries the value.
+// torch's enum may have no name for cuBLAS or for our kernels, but it carries the values.
 inline choice::Preference choice_preference(at::LinalgBackend backend) {
   const auto value = static_cast<int8_t>(backend);
-  return value >= 0 && value <= static_cast<int8_t>(choice::Preference::Cublas)
+  return value >= 0 && value <= static_cast<int8_t>(choice::Preference::Native)
              ? static_cast<choice::Preference>(value)
              : choice::Preference::Default;
 }

@@ -3,11 +3,11 @@
 #include "TableChoice.h"
 #include "TableHandle.h"
 
-namespace choice = at::native::linalg_choice;
+namespace choice = aten_overrides::choice;
+using aten_overrides::choice::kBackends;
 using aten_overrides::select::Basis;
 using aten_overrides::select::choose_by_table;
 using aten_overrides::select::CostTable;
-using aten_overrides::select::kBackends;
 using aten_overrides::select::Report;
 
 namespace {
@@ -17,11 +17,15 @@ bool known(int32_t value, choice::Dtype) {
 }
 
 bool known(int32_t value, choice::Preference) {
-  return value >= 0 && value <= static_cast<int32_t>(choice::Preference::Cublas);
+  return value >= 0 && value <= static_cast<int32_t>(choice::Preference::Native);
 }
 
 bool known(int32_t value, choice::Op) {
   return value >= 0 && value <= static_cast<int32_t>(choice::Op::Gels);
+}
+
+bool known(int32_t value, choice::Native) {
+  return value >= 0 && value < choice::kNativeStates;
 }
 
 }  // namespace
@@ -37,8 +41,10 @@ int32_t aten_overrides_select_lu_factor(
     int32_t lanes,
     int32_t stock,
     int32_t capturing,
+    int32_t native,
     aten_overrides_select_report* report) noexcept {
-  if (!known(dtype, choice::Dtype{}) || !known(preference, choice::Preference{})) {
+  if (!known(dtype, choice::Dtype{}) || !known(preference, choice::Preference{}) ||
+      !known(native, choice::Native{})) {
     return 1;
   }
   const Report made = choose_by_table(
@@ -47,7 +53,7 @@ int32_t aten_overrides_select_lu_factor(
       static_cast<choice::Dtype>(dtype),
       {batch, m, n, pivot != 0},
       static_cast<choice::Preference>(preference),
-      {lanes, stock != 0, capturing != 0});
+      {lanes, stock != 0, capturing != 0, static_cast<choice::Native>(native)});
   for (int i = 0; i < kBackends; ++i) {
     const auto& candidate = made.candidates[static_cast<std::size_t>(i)];
     report->candidates[i] = {
@@ -71,15 +77,17 @@ int32_t aten_overrides_select_lu_factor_by_thresholds(
     int32_t preference,
     int32_t lanes,
     int32_t stock,
-    int32_t capturing) noexcept {
-  if (!known(dtype, choice::Dtype{}) || !known(preference, choice::Preference{})) {
+    int32_t capturing,
+    int32_t native) noexcept {
+  if (!known(dtype, choice::Dtype{}) || !known(preference, choice::Preference{}) ||
+      !known(native, choice::Native{})) {
     return -1;
   }
   return static_cast<int32_t>(choice::choose_lu_factor(
       static_cast<choice::Dtype>(dtype),
       {batch, m, n, pivot != 0},
       static_cast<choice::Preference>(preference),
-      {lanes, stock != 0, capturing != 0}));
+      {lanes, stock != 0, capturing != 0, static_cast<choice::Native>(native)}));
 }
 
 const char* aten_overrides_select_infeasible(
@@ -92,9 +100,10 @@ const char* aten_overrides_select_infeasible(
     int32_t pivot,
     int32_t lanes,
     int32_t stock,
-    int32_t capturing) noexcept {
+    int32_t capturing,
+    int32_t native) noexcept {
   if (!known(op, choice::Op{}) || !known(dtype, choice::Dtype{}) || backend < 0 ||
-      backend >= kBackends) {
+      backend >= kBackends || !known(native, choice::Native{})) {
     return "unknown";
   }
   const auto answer = choice::feasible(
@@ -102,7 +111,7 @@ const char* aten_overrides_select_infeasible(
       static_cast<choice::Dtype>(dtype),
       {batch, m, n, pivot != 0},
       static_cast<choice::Backend>(backend),
-      {lanes, stock != 0, capturing != 0});
+      {lanes, stock != 0, capturing != 0, static_cast<choice::Native>(native)});
   return answer.ok ? nullptr : answer.reason;
 }
 

@@ -2,7 +2,7 @@
 
 // Measured times of one GPU and what they say about problems between the measured ones.
 //
-// Operations, dtypes and back ends are the integers of LinalgChoice.h; nothing here depends on what
+// Operations, dtypes and back ends are the integers of Choice.h; nothing here depends on what
 // they stand for. Times are milliseconds, kept and interpolated as logarithms over log(batch) and
 // log(n), because both axes are sampled geometrically and costs are close to powers of them.
 

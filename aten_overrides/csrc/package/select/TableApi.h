@@ -1,7 +1,7 @@
 #pragma once
 
 // C interface of a measured table: loaded through ctypes and usable from C++ without Python.
-// Integers for op, dtype and back end are those of LinalgChoice.h.
+// Integers for op, dtype and back end are those of Choice.h.
 
 #include <cstdint>
 

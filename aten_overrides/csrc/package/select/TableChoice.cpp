@@ -13,17 +13,26 @@ using choice::Preference;
 
 // Why the preference leaves a feasible back end out; empty if it does not.
 const char* left_out(
-    const choice::Problem& problem, Preference preference, Backend backend, bool stock_feasible) {
+    choice::Dtype dtype,
+    const choice::Problem& problem,
+    Preference preference,
+    Backend backend,
+    const choice::Facts& facts) {
+  if (choice::prefers_native(Op::LuFactor, dtype, problem, preference, facts)) {
+    return backend == Backend::BatchedNative ? "" : "the preference is native";
+  }
   if (choice::prefers_cublas(Op::LuFactor, problem, preference)) {
     return backend == Backend::BatchedCublas ? "" : "the preference is cublas";
   }
-  if (preference == Preference::Magma && stock_feasible) {
+  if (preference == Preference::Magma &&
+      choice::feasible(Op::LuFactor, dtype, problem, Backend::Stock, facts).ok) {
     return backend == Backend::Stock ? "" : "the preference is magma";
   }
-  if (backend == Backend::Stock && preference == Preference::Cusolver) {
+  const bool of_the_library = backend != Backend::Stock && backend != Backend::BatchedNative;
+  if (!of_the_library && preference == Preference::Cusolver) {
     return "the preference is cusolver";
   }
-  if (backend == Backend::Stock && preference == Preference::Cublas) {
+  if (!of_the_library && preference == Preference::Cublas) {
     return "the preference is cublas, which elsewhere means cusolver";
   }
   return "";
@@ -66,7 +75,6 @@ Report choose_by_table(
   Report report{};
   report.by_thresholds = choice::choose_lu_factor(dtype, problem, preference, facts);
   report.by_table = report.by_thresholds;
-  const bool stock_feasible = choice::feasible(op, dtype, problem, Backend::Stock, facts).ok;
   double best = HUGE_VAL;
   for (int i = 0; i < kBackends; ++i) {
     const auto backend = static_cast<Backend>(i);
@@ -86,7 +94,7 @@ Report choose_by_table(
           lanes,
           facts.lanes);
     }
-    candidate.reason = left_out(problem, preference, backend, stock_feasible);
+    candidate.reason = left_out(dtype, problem, preference, backend, facts);
     candidate.allowed = candidate.reason[0] == '\0';
     if (candidate.prediction.basis == Basis::None) {
       if (candidate.allowed) {

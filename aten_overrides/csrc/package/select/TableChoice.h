@@ -5,15 +5,12 @@
 
 #include <array>
 
-#include <ATen/native/cuda/linalg/LinalgChoice.h>
-
+#include "Choice.h"
 #include "CostTable.h"
 
 namespace aten_overrides::select {
 
-namespace choice = at::native::linalg_choice;
-
-constexpr int kBackends = 4;
+using choice::kBackends;
 
 struct Candidate {
   bool allowed;           // feasible, and not left out by the preference
