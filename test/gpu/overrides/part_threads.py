@@ -4,8 +4,6 @@ own.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,9 +11,13 @@ import common
 
 from aotools.gputest.session import Session
 
+AT_ONCE = 7
+TURNS = 12
+
 # argv[1]: when the overrides are enabled: before the threads, by one of them, after them, never
 FRESH = """
-import sys, threading, torch, aten_overrides
+import sys, threading, torch, aten_overrides, common
+common._use_packed_select()
 when = sys.argv[1]
 eye = torch.eye(4, device="cuda")
 torch.cuda.synchronize()
@@ -54,21 +56,17 @@ def fresh(session: Session) -> None:
     """20 processes, 4 threads each."""
     processes = int(session.options.get("processes", 20))
 
-    def one(when: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-c", FRESH, when],
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        return done.returncode, (done.stdout + done.stderr)[-400:]
+    def one(when: str) -> tuple[str, str]:
+        bad, text = common.script(FRESH, when, timeout=120)
+        return bad, f"{bad}: {text[-400:]}"
 
     for when, count in (("before", processes), ("between", processes), ("after", 4)):
-        with session.check("first use by four threads", enabled=when, processes=count) as check:
-            with ThreadPoolExecutor(7) as pool:
+        with session.check(
+            "first use by four threads", case="B66", enabled=when, processes=count
+        ) as check:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
                 results = list(pool.map(one, [when] * count))
-            bad = [text for code, text in results if code != 0]
+            bad = [text for code, text in results if code]
             check.value, check.ok = len(bad), not bad
             check.reason = bad[0] if bad else ""
             if when == "after" and bad and all("lazy wrapper" in text for text in bad):
@@ -85,7 +83,7 @@ def streams(session: Session) -> None:
     def work(seed: int) -> None:
         try:
             with torch.cuda.stream(torch.cuda.Stream()):
-                for turn in range(12):
+                for turn in range(TURNS):
                     batch, n = ((2, 700), (64, 24), (5, 300), (9, 128))[(seed + turn) % 4]
                     a = common.matrices(torch, "float32", batch, n, n) + seed
                     b = common.matrices(torch, "float32", batch, n, 2)
@@ -95,12 +93,12 @@ def streams(session: Session) -> None:
         except Exception as error:
             errors.append(f"{type(error).__name__}: {error}")
 
-    with session.check("eight threads with streams of their own") as check:
+    with session.check("eight threads with streams of their own", case="B65") as check:
         threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         check.value = round(worst[0], 3)
-        check.ok = not errors and worst[0] < 30
+        check.ok = not errors and worst[0] < common.LIMIT
         check.reason = "; ".join(errors)[:300]

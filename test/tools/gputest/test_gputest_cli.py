@@ -30,7 +30,18 @@ def make_libraries(folder: Path) -> Path:
         (folder / name).mkdir(parents=True)
         (folder / name / "libtorch_cuda_linalg_patched.so").write_text(name)
         (folder / name / "build-facts.json").write_text(json.dumps(FACTS))
+    make_overrides(folder / "overrides")
     return folder
+
+
+def make_overrides(cache: Path) -> None:
+    library = cache / "gpu" / "torch-2.11.0+cu130-70d99e998b-abi1-x86_64"
+    library.mkdir(parents=True)
+    (library / "libaten_overrides_gpu.so").write_text("gpu")
+    facts = {"torch": {"version": "2.11.0+cu130"}, "sha256": "0", "compiler": "GNU 12.2.0"}
+    (library / "libaten_overrides_gpu.json").write_text(json.dumps(facts))
+    (cache / "select" / "a1").mkdir(parents=True)
+    (cache / "select" / "a1" / "libaten_overrides_select.so").write_text("select")
 
 
 class TestPlan(expecttest.TestCase):
@@ -218,6 +229,12 @@ def test_pack_copies_libraries_and_notes_where_they_came_from(
     assert noted["files"]["patched-magma/libtorch_cuda_linalg_patched.so"] == (
         found["patched-magma"].sha256
     )
+    gpu = "torch-2.11.0+cu130-70d99e998b-abi1-x86_64/libaten_overrides_gpu"
+    assert {name for name in noted["files"] if name.startswith("overrides/")} == {
+        f"overrides/gpu/{gpu}.json",
+        f"overrides/gpu/{gpu}.so",
+        "overrides/libaten_overrides_select.so",
+    }
     git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     head = subprocess.run(git, capture_output=True, text=True).stdout.strip()
     assert noted["commit"] == (head or None)
@@ -238,19 +255,24 @@ def test_pack_tells_what_is_missing_and_keeps_what_was_there(
 def test_pack_builds_what_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def call(command: list[str]) -> None:
+    def call(command: list[str], environment: dict[str, str] | None = None) -> None:
         calls.append(command[1:])
+        if environment is not None:
+            if command[-1] == "build":
+                make_overrides(Path(environment["ATEN_OVERRIDES_CACHE"]))
+            return
         to = Path(command[command.index("--out" if "--out" in command else "--to") + 1])
         (to / "test").mkdir(parents=True)
         for file in (*suite_pack._FILES, "test/test_linalg.py"):
             (to / file).write_text(" ".join(command[1:]))
 
     monkeypatch.setattr(suite_pack, "call", call)
+    monkeypatch.setattr(suite_pack, "wheel_tree", lambda version: tmp_path / version)
     assert cli.main(["pack", "--out", str(tmp_path / "out")]) == 0
-    assert [command[0] for command in calls] == ["relink"] * 4 + ["apply"] * 2
+    assert [command[0] for command in calls] == ["relink"] * 4 + ["apply"] * 2 + ["-m"] * 2
     assert "--upto none" in (tmp_path / "out/upstream/test_linalg.py").read_text()
     assert "--upto" not in (tmp_path / "out/upstream/test_linalg_patched.py").read_text()
-    assert len(libraries.manifest(tmp_path / "out")["files"]) == 4 * 2 + 2
+    assert len(libraries.manifest(tmp_path / "out")["files"]) == 4 * 2 + 2 + 3
 
 
 def test_a_failing_build_stops_the_packing(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from aotools.env import ROOT
 from aotools.gputest.session import Rows, Session
 
 NO_GPU = 9  # exit code
@@ -20,7 +21,11 @@ def main() -> int:
     started = time.monotonic()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     module, _, function = job["function"].partition(":")
-    run = getattr(importlib.import_module(f"aotools.gputest.{module}"), function)
+    if job["folder"]:
+        sys.path.insert(0, str(ROOT / job["folder"]))
+    else:
+        module = f"aotools.gputest.{module}"
+    run = getattr(importlib.import_module(module), function)
     with Path(sys.argv[2]).open("a", encoding="utf-8") as out:
         rows = Rows(out)
         paths = {name: Path(path) for name, path in job["paths"].items()}

@@ -16,9 +16,10 @@ SUITES = {
         "suite_patchset",
         "the relinked patch series against stock and unpatched libraries",
     ),
+    "overrides": ("suite_overrides", "the overrides on a stock wheel against that wheel"),
     "pack": (
         "suite_pack",
-        "make the folder that `patchset` needs on the GPU machine (no GPU needed)",
+        "make the folder that the others need on the GPU machine (no GPU needed)",
     ),
 }
 

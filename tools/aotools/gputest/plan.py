@@ -35,13 +35,14 @@ class Job:
     part: str
     name: str
     library: str
-    function: str  # module:function below aotools.gputest
+    function: str  # module:function
     seconds: float
     timeout: float
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()  # further libraries that the job loads
     timed: bool = True  # its times count, so it must have the machine for itself
+    folder: str = ""  # of the module, below the checkout; this package's if empty
 
     @property
     def title(self) -> str:
@@ -50,8 +51,10 @@ class Job:
 
     def key(self, libraries_sha256: Mapping[str, str]) -> str:
         """Changes whenever the result could: options, libraries, the code that measures."""
-        module = Path(__file__).with_name(self.function.partition(":")[0] + ".py")
-        code = hashlib.sha256(module.read_bytes()).hexdigest()
+        folder = ROOT / self.folder if self.folder else Path(__file__).parent
+        files = [folder / f"{self.function.partition(':')[0]}.py", folder / "common.py"]
+        text = b"".join(path.read_bytes() for path in files if path.is_file())
+        code = hashlib.sha256(text).hexdigest()
         parts = [
             self.title,
             self.function,

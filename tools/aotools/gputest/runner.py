@@ -26,11 +26,15 @@ from aotools.gputest.record import Record, Row
 START_S = 15.0  # the least time left in which a job is worth starting
 TOGETHER = 4  # jobs that only check, at once
 CHILD = "aotools.gputest.child"
+NOT_RUN = "not run"
 
 # What a user's shell may hold and what would change what is measured.
 _CLEARED = (
     "ATEN_OVERRIDES",
+    "ATEN_OVERRIDES_LOG",
     "ATEN_OVERRIDES_PREFER",
+    "ATEN_OVERRIDES_STREAMS",
+    "ATEN_OVERRIDES_TABLE",
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "TORCH_LINALG_PREFER_CUBLAS",
     "TORCH_LINALG_PREFER_CUSOLVER",
@@ -45,8 +49,8 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 @dataclass
 class Outcome:
-    """What became of a child: "done", "timed out", "crashed" or "no gpu"; its rows; the end of its
-    output.
+    """What became of a child: "done", "timed out", "crashed", "no gpu" or "not run"; its rows; the
+    end of its output.
     """
 
     state: str
@@ -87,6 +91,7 @@ def run_child(job: Job, paths: Mapping[str, Path], timeout: float, log: Path) ->
         output = Path(name) / "output.txt"
         description = {
             "function": job.function,
+            "folder": job.folder,
             "library": job.library,
             "options": dict(job.options),
             "paths": {name: str(path) for name, path in paths.items()},
@@ -182,13 +187,17 @@ def run_jobs(
             complete = False
             continue
 
-        def child(job: Job, left: float = left) -> Outcome:
+        def child(job: Job) -> Outcome:
+            left = budget - (time.monotonic() - started)  # less than when the group began
+            if left < START_S:
+                return Outcome(NOT_RUN, [], 0.0, f"{max(0, left):.0f} s are left of the budget")
             names = (job.library, *job.also)
             paths = {name: libraries[name].path for name in names if name in libraries}
             return run_child(job, paths, min(job.timeout, left), log)
 
         with ThreadPoolExecutor(TOGETHER) as pool:
-            running = {pool.submit(child, job): job for job in wanted}
+            longest_first = sorted(wanted, key=lambda job: -job.seconds)
+            running = {pool.submit(child, job): job for job in longest_first}
             try:
                 for future in as_completed(running):
                     job = running[future]
@@ -218,6 +227,8 @@ def _file(record: Record, job: Job, key: str, done: Outcome) -> None:
     """Tells what became of a job and files its rows, unless better ones are there."""
     state = f"{done.state}, {len(done.rows)} rows, {done.seconds:.1f} s"
     print(f"-- {job.title}: {state}{': ' if done.reason else ''}{done.reason[-300:]}", flush=True)
+    if done.state == NOT_RUN:
+        return
     if done.state != "done" and record.finished(job.title, key):
         print(f"   the rows of {job.title} from before are kept", flush=True)
         return

@@ -1,19 +1,22 @@
-"""`tools/gpu-test pack`: one folder with all that `tools/gpu-test patchset` needs and git does not
-hold.
+"""`tools/gpu-test pack`: one folder with all that `tools/gpu-test patchset` and `overrides` need
+and git does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
-from aotools.env import ROOT, UserError, make_folder, write_file
-from aotools.gputest import libraries
+from aotools.env import ROOT, UserError, make_folder, tree_environment, wheel_tree, write_file
+from aotools.gputest import libraries, overrides_library
 
+CACHE = "ATEN_OVERRIDES_CACHE"
 _FILES = ("libtorch_cuda_linalg_patched.so", "build-facts.json")
 
 
@@ -23,6 +26,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wheel", default="2.11.0", help="torch of the GPU machine (2.11.0)")
     parser.add_argument(
         "--from", dest="source", type=Path, help="take libraries built before from FROM/<name>/"
+    )
+    parser.add_argument(
+        "--overrides",
+        type=Path,
+        metavar="CACHE",
+        help="take the overrides' library from there, where `aten-overrides build` made it with "
+        "ATEN_OVERRIDES_CACHE=CACHE",
     )
     parser.add_argument("--plain-tests", type=Path, help="test_linalg.py without the series")
     parser.add_argument("--patched-tests", type=Path, help="test_linalg.py with the series")
@@ -41,9 +51,9 @@ def apply_command(patched: bool, to: Path) -> list[str]:
     return command if patched else [*command, "--upto", "none"]
 
 
-def call(command: list[str]) -> None:
+def call(command: list[str], environment: dict[str, str] | None = None) -> None:
     """Runs a command of this project; UserError when it fails."""
-    if subprocess.run(command).returncode != 0:
+    if subprocess.run(command, env=environment).returncode != 0:
         raise UserError(f"this failed: {' '.join(command)}")
 
 
@@ -67,9 +77,42 @@ def run(arguments: argparse.Namespace) -> int:
             tests = work / f"source-{name}" / "test" / "test_linalg.py"
         target = "test_linalg.py" if name == "plain" else "test_linalg_patched.py"
         copy(tests, out / "upstream" / target)
+    pack_overrides(arguments, work, out)
     size = note(out, arguments.wheel)
     print(f"{out}: {size / 1e6:.1f} MB to carry")
     return 0
+
+
+def pack_overrides(arguments: argparse.Namespace, work: Path, out: Path) -> None:
+    """The package's gpu library for the wheel and its select library, into OUT/overrides."""
+    name = overrides_library.NAME
+    given = arguments.overrides or (arguments.source / name if arguments.source else None)
+    cache = given.absolute() if given else work / name
+    if not given:
+        environment = {**tree_environment(wheel_tree(arguments.wheel)), CACHE: str(cache)}
+        call([sys.executable, "-m", "aten_overrides", "build"], environment)
+        # Choosing once makes the select library.
+        explain = ["explain", "lu_factor", "--shape", "2,8,8", "--gpu", "h200"]
+        call([sys.executable, "-m", "aten_overrides", *explain], environment)
+    library = overrides_library.find(cache, wheel_version(cache, arguments.wheel)).path
+    selects = sorted(cache.glob(f"**/{overrides_library.SELECT}"), key=os.path.getmtime)
+    if not selects:
+        raise UserError(f"{cache} holds no {overrides_library.SELECT}")
+    target = out / name / "gpu" / library.parent.name
+    make_folder(target)
+    for old in (out / name / "gpu").glob("*"):  # of another torch
+        if old != target and (old / overrides_library.GPU).is_file():
+            shutil.rmtree(old)
+    copy(library.with_suffix(".json"), target / library.with_suffix(".json").name)
+    copy(library, target / library.name)
+    copy(selects[-1], out / name / overrides_library.SELECT)
+
+
+def wheel_version(cache: Path, wheel: str) -> str:
+    """The full version ("2.11.0+cu130") for which a library of the wheel's version was built."""
+    for path in sorted(cache.glob(f"gpu/torch-{wheel}*")):
+        return path.name.removeprefix("torch-").partition("-")[0]
+    return wheel
 
 
 def note(out: Path, wheel: str) -> int:

@@ -3,8 +3,9 @@ a relinked library.
 
 Loaded by `-p aotools.gputest.upstream_plugin`. $ATEN_OVERRIDES_UPSTREAM names a JSON file: "torch"
 (prepare it), "library" (empty: none), "preference" (add the name "cublas"), "out", "shard",
-"shards", and test names: "done", "only", "left_out", "first". Each event is written to "out" at
-once, so that a crash loses nothing.
+"shards", and test names: "done", "only", "left_out", "first". "others": the tests that are usually
+left out instead of the usual ones; "overrides": enable the overrides. Each event is written to
+"out" at once, so that a crash loses nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def selected(name: str, config: dict[str, Any]) -> bool:
     if config["only"]:
         return name in config["only"]
     mine = zlib.crc32(name.encode()) % config["shards"] == config["shard"]
-    return mine and SELECT.search(function) is not None
+    usual = SELECT.search(function) is not None
+    return mine and usual is not bool(config.get("others"))
 
 
 def is_first(name: str, config: dict[str, Any]) -> bool:
@@ -143,6 +145,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from aotools.patchset import loader
 
         loader.load(settings["library"])
+    if settings.get("overrides"):
+        import aten_overrides
+
+        aten_overrides.enable()
     if settings["preference"]:
         from aotools.patchset import preference
 
