@@ -1,0 +1,1 @@
+"""Clocks, problems and machine facts that ``scan`` and ``bench`` measure with."""

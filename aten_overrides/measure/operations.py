@@ -1,0 +1,142 @@
+"""Operations of torch.linalg as data: input, call and nominal work, for batches of n x n."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aten_overrides._errors import UserError
+
+COMPLEX_WORK = 4  # a complex multiplication and addition against a real one
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``work``: real floating-point operations by (n, nrhs), LAPACK's counts; nominal where an
+    iteration decides. input: "general", "positive" definite or "factored" (LU and pivots). rhs:
+    whether there are right-hand sides. factor: whether LU factorisation is part of it.
+    """
+
+    name: str
+    run: Callable[[Any, Any, Any, Any], Any]  # torch, a, pivots, b
+    work: Callable[[int, int], float]
+    input: str = "general"
+    rhs: bool = False
+    factor: bool = False
+
+
+def _cube(factor: float) -> Callable[[int, int], float]:
+    return lambda n, nrhs: factor * n**3
+
+
+OPERATIONS = {
+    one.name: one
+    for one in (
+        Operation(
+            "lu_factor_ex",
+            lambda torch, a, p, b: torch.linalg.lu_factor_ex(a),
+            _cube(2 / 3),
+            factor=True,
+        ),
+        Operation(
+            "solve_ex",
+            lambda torch, a, p, b: torch.linalg.solve_ex(a, b),
+            lambda n, nrhs: 2 / 3 * n**3 + 2 * n**2 * nrhs,
+            rhs=True,
+            factor=True,
+        ),
+        Operation("inv_ex", lambda torch, a, p, b: torch.linalg.inv_ex(a), _cube(2), factor=True),
+        Operation(
+            "lu_solve",
+            lambda torch, a, p, b: torch.linalg.lu_solve(a, p, b),
+            lambda n, nrhs: 2.0 * n**2 * nrhs,
+            input="factored",
+            rhs=True,
+        ),
+        Operation(
+            "slogdet", lambda torch, a, p, b: torch.linalg.slogdet(a), _cube(2 / 3), factor=True
+        ),
+        Operation("det", lambda torch, a, p, b: torch.linalg.det(a), _cube(2 / 3), factor=True),
+        Operation("eigh", lambda torch, a, p, b: torch.linalg.eigh(a), _cube(9)),
+        Operation("eigvalsh", lambda torch, a, p, b: torch.linalg.eigvalsh(a), _cube(4 / 3)),
+        Operation(
+            "cholesky_ex",
+            lambda torch, a, p, b: torch.linalg.cholesky_ex(a),
+            _cube(1 / 3),
+            input="positive",
+        ),
+        Operation("qr", lambda torch, a, p, b: torch.linalg.qr(a), _cube(8 / 3)),
+        Operation("svdvals", lambda torch, a, p, b: torch.linalg.svdvals(a), _cube(8 / 3)),
+        Operation("svd", lambda torch, a, p, b: torch.linalg.svd(a), _cube(22)),
+        Operation(
+            "lstsq",
+            lambda torch, a, p, b: torch.linalg.lstsq(a, b),
+            lambda n, nrhs: 4 / 3 * n**3 + 4 * n**2 * nrhs,
+            rhs=True,
+        ),
+        Operation("matmul", lambda torch, a, p, b: torch.matmul(a, a), _cube(2)),
+    )
+}
+
+
+def operation(name: str) -> Operation:
+    """The operation of this name; UserError that lists all."""
+    short = name.removeprefix("torch.").removeprefix("linalg.")
+    if short not in OPERATIONS:
+        raise UserError(f"there is no operation {name!r}; known are {', '.join(OPERATIONS)}")
+    return OPERATIONS[short]
+
+
+def work(op: Operation, dtype: str, batch: int, n: int, nrhs: int) -> float:
+    """Real floating-point operations of one call."""
+    factor = COMPLEX_WORK if dtype.startswith("complex") else 1
+    return factor * batch * op.work(n, nrhs)
+
+
+class Problems:
+    """Inputs of one operation at any n, cut from one random buffer.
+
+    The buffer grows with the largest n only, so between calls nothing is allocated but by torch
+    itself. Matrices are normal random numbers (eigh reads their lower triangle); for "positive" and
+    "factored" the diagonal is raised in a second buffer.
+    """
+
+    def __init__(
+        self, torch: Any, op: Operation, dtype: str, batch: int, nrhs: int, device: str
+    ) -> None:
+        self._torch, self.op, self.batch, self.nrhs = torch, op, batch, nrhs
+        self._dtype, self._device = getattr(torch, dtype), device
+        self._source: Any = None
+        self._shaped: Any = None
+
+    def _buffer(self, count: int) -> Any:
+        if self._source is None or self._source.numel() < count:
+            self._source = self._shaped = None
+            generator = self._torch.Generator(device=self._device).manual_seed(5)
+            self._source = self._torch.randn(
+                count, dtype=self._dtype, device=self._device, generator=generator
+            )
+        return self._source
+
+    def call(self, n: int) -> Callable[[], Any]:
+        """The call at n, its input ready."""
+        torch, op, batch = self._torch, self.op, self.batch
+        count = batch * n * n
+        source = self._buffer(count + (batch * n * self.nrhs if op.rhs else 0))
+        a = source[:count].view(batch, n, n)
+        b = source[count : count + batch * n * self.nrhs].view(batch, n, self.nrhs)
+        pivots = None
+        if op.input != "general":
+            if self._shaped is None or self._shaped.numel() < count:
+                self._shaped = torch.empty(source.numel(), dtype=self._dtype, device=self._device)
+            shaped = self._shaped[:count].view(batch, n, n)
+            shaped.copy_(a)
+            shaped.diagonal(dim1=-2, dim2=-1).fill_(4 * n)
+            a = shaped
+        if op.input == "factored":
+            rows = torch.arange(n, device=self._device)
+            pivots = (rows + 1 + rows * 7919 % (n - rows)).to(torch.int32).expand(batch, n)
+            pivots = pivots.contiguous()
+            a = a.transpose(-2, -1)  # as lu_factor returns it: column by column
+        return lambda: op.run(torch, a, pivots, b)

@@ -1,0 +1,160 @@
+"""The kernels of one call, from torch.profiler's trace; on the CPU its innermost operators."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aten_overrides.measure.clock import Call
+
+MOST_BARS = 400  # of a stored trace; neighbouring ones of the same name are joined until they fit
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Start after the first kernel's and length, in microseconds; name; stream or thread."""
+
+    start: float
+    length: float
+    name: str
+    lane: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One call: how many kernels ran, which, and when.
+
+    names: (name, count, total microseconds), the longest first; bars: the time axis, joined where
+    there are many; span: microseconds from the first start to the last end; what: "kernels" or
+    "operators".
+    """
+
+    what: str
+    launches: int
+    span: float
+    names: tuple[tuple[str, int, float], ...]
+    bars: tuple[Bar, ...]
+
+    def json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "what": self.what,
+            "launches": self.launches,
+            "span_us": round(self.span, 2),
+            "names": [[name, count, round(total, 2)] for name, count, total in self.names],
+            "bars": [
+                [round(bar.start, 2), round(bar.length, 2), bar.name, bar.lane] for bar in self.bars
+            ],
+        }
+
+
+def trace_of(data: dict[str, Any]) -> Trace:
+    """The trace that ``json`` has written."""
+    return Trace(
+        data["what"],
+        data["launches"],
+        data["span_us"],
+        tuple((name, count, total) for name, count, total in data["names"]),
+        tuple(Bar(*bar) for bar in data["bars"]),
+    )
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without return type, namespaces, template and call arguments."""
+    plain = name.replace("(anonymous namespace)::", "")
+    head = re.split(r"[<(]", plain, maxsplit=1)[0].strip()
+    return head.split()[-1].split("::")[-1] if head else name[:60]
+
+
+def _innermost(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events of a thread that contain no other one."""
+    found = []
+    ordered = sorted(events, key=lambda event: (event["tid"], event["ts"], -event["dur"]))
+    for index, event in enumerate(ordered):
+        inside = index + 1 < len(ordered) and (
+            ordered[index + 1]["tid"] == event["tid"]
+            and ordered[index + 1]["ts"] < event["ts"] + event["dur"]
+        )
+        if not inside:
+            found.append(event)
+    return found
+
+
+def joined(bars: Iterable[Bar], span: float, most: int = MOST_BARS) -> tuple[Bar, ...]:
+    """At most ``most`` bars: the shorter gaps between bars of one name and lane are closed first,
+    then short bars are left out.
+    """
+    ordered = sorted(bars, key=lambda bar: (bar.lane, bar.start))
+    gap = span / 1e6
+    while len(ordered) > most and gap < span:
+        kept: list[Bar] = []
+        for bar in ordered:
+            last = kept[-1] if kept else None
+            if (
+                last is not None
+                and (last.lane, last.name) == (bar.lane, bar.name)
+                and bar.start - last.start - last.length <= gap
+            ):
+                end = max(last.start + last.length, bar.start + bar.length)
+                kept[-1] = Bar(last.start, end - last.start, last.name, last.lane)
+            elif bar.length >= gap / 4 or last is None:
+                kept.append(bar)
+        ordered, gap = kept, gap * 2
+    return tuple(ordered[:most])
+
+
+def read_trace(events: Sequence[dict[str, Any]]) -> Trace | None:
+    """The trace in the events of a Chrome trace; None if nothing ran."""
+    timed = [event for event in events if event.get("ph") == "X" and "dur" in event]
+    kernels = [event for event in timed if event.get("cat") in ("kernel", "gpu_memcpy")]
+    kernels += [event for event in timed if event.get("cat") == "gpu_memset"]
+    what = "kernels" if kernels else "operators"
+    if not kernels:
+        kernels = _innermost([event for event in timed if event.get("cat") == "cpu_op"])
+    if not kernels:
+        return None
+    start = min(event["ts"] for event in kernels)
+    lanes = {
+        lane: number for number, lane in enumerate(sorted({_lane(event) for event in kernels}))
+    }
+    bars = [
+        Bar(event["ts"] - start, event["dur"], short_name(event["name"]), lanes[_lane(event)])
+        for event in kernels
+    ]
+    counts = Counter(bar.name for bar in bars)
+    totals: Counter[str] = Counter()
+    for bar in bars:
+        totals[bar.name] += bar.length  # type: ignore[assignment]
+    names = tuple((name, counts[name], float(total)) for name, total in totals.most_common())
+    span = max(bar.start + bar.length for bar in bars)
+    return Trace(what, len(bars), span, names, joined(bars, span))
+
+
+def _lane(event: dict[str, Any]) -> int:
+    lane = event.get("args", {}).get("stream", event.get("tid", 0))
+    return int(lane) if isinstance(lane, (int, float)) else 0
+
+
+def profile_call(torch: Any, call: Call, cuda: bool) -> Trace | None:
+    """Run a call, warmed up before, under torch.profiler."""
+    profiler = torch.profiler
+    activities = [profiler.ProfilerActivity.CPU]
+    if cuda:
+        activities.append(profiler.ProfilerActivity.CUDA)
+        torch.cuda.synchronize()
+    with profiler.profile(activities=activities) as profile:
+        kept = call()
+        if cuda:
+            torch.cuda.synchronize()
+    del kept
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        text = path.read_text(encoding="utf-8", errors="replace")
+    return read_trace(json.loads(text)["traceEvents"])
