@@ -197,7 +197,7 @@ def test_refuses_a_path_that_pythonpath_cannot_hold(tmp_path: Path) -> None:
     assert "holds a colon" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["test", "quickstart", "patchset", "gpu-test"])
+@pytest.mark.parametrize("name", ["test", "quickstart", "patchset", "gpu-test", "compat"])
 def test_every_entry_refuses_an_old_python(checkout: Checkout, name: str) -> None:
     old = checkout.add("python3", (3, 9, 18))
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -20,6 +21,8 @@ from aotools.progress import size_text
 
 ROOT = Path(__file__).resolve().parents[2]
 STAMP = ".aten-overrides.json"
+# Failures of the machine, not of the code: told as a UserError is.
+_USERS_ERRNO = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 
 
 class UserError(Exception):
@@ -29,7 +32,8 @@ class UserError(Exception):
 def run_cli(main: Callable[[], int]) -> NoReturn:
     """Runs a command's `main` and exits with its code.
 
-    2 after a UserError, 130 after Ctrl-C, 143 after SIGTERM.
+    2 after a UserError or where the machine forbids a write, 130 after Ctrl-C, 141 when nobody
+    reads the output any more, 143 after SIGTERM.
     """
 
     def terminated(*_: object) -> None:
@@ -38,9 +42,24 @@ def run_cli(main: Callable[[], int]) -> NoReturn:
     signal.signal(signal.SIGTERM, terminated)
     try:
         code = main()
+        sys.stdout.flush()  # here, where a closed pipe can still be answered
     except UserError as error:
         sys.stdout.flush()
         print(f"error: {error}", file=sys.stderr)
+        code = 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more at its end
+        code = 141
+    except OSError as error:
+        if error.errno not in _USERS_ERRNO:
+            raise
+        where = error.filename2 or error.filename or "a file"
+        print(
+            f"error: {where}: {error.strerror}. Nothing half written is left; give the folder room "
+            "and write permission, or use others: ATEN_OVERRIDES_CACHE=FOLDER (the cache), "
+            "TMPDIR=FOLDER (scratch files), a checkout of your own (build/)",
+            file=sys.stderr,
+        )
         code = 2
     except KeyboardInterrupt:
         print("\ninterrupted; nothing is half installed, run again to go on", file=sys.stderr)
@@ -52,13 +71,19 @@ def cache_dir() -> Path:
     """The folder for downloads and wheel trees (it may not exist yet).
 
     $ATEN_OVERRIDES_CACHE, else aten-overrides under $XDG_CACHE_HOME (absolute paths only, as its
-    standard says), else ~/.cache/aten-overrides.
+    standard says), else ~/.cache/aten-overrides. UserError when that user has no home folder.
     """
     own = os.environ.get("ATEN_OVERRIDES_CACHE")
-    if own:
-        return Path(own).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "aten-overrides"
+    try:
+        if own:
+            return Path(own).expanduser().absolute()
+        return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "aten-overrides"
+    except RuntimeError:  # no HOME, and no entry for this user id: common in containers
+        raise UserError(
+            f"user {os.getuid()} has no home folder to keep the cache in. Name a folder: "
+            "ATEN_OVERRIDES_CACHE=/path, or set HOME"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -80,7 +105,10 @@ def known_versions() -> list[str]:
 
 def requirements(name: str) -> Requirements:
     """Reads tools/requirements/<name>.txt ("tools", "torch-2.6.0"); UserError without such."""
-    path = ROOT / "tools/requirements" / f"{name}.txt"
+    folder = ROOT / "tools/requirements"
+    path = folder / f"{name}.txt"
+    if not path.is_file() and (folder / "compat" / path.name).is_file():
+        path = folder / "compat" / path.name  # pinned for tools/compat, not for the tests
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

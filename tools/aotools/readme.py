@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from aotools import plot
+from aotools.compat import record as compat_record
+from aotools.compat import table as compat_table
 from aotools.env import ROOT, UserError, run_cli, write_file
 from aotools.patchset import base
 
@@ -27,6 +29,7 @@ else:
     import tomli as tomllib
 
 RECORDS = ROOT / "test/gpu/records"
+COMPAT = compat_record.PATH
 UPSTREAM = Path(__file__).with_name("upstream.toml")
 ISSUES = "https://github.com/pytorch/pytorch/issues"
 PULLS = "https://github.com/pytorch/pytorch/pull"
@@ -237,6 +240,20 @@ def records(folder: Path | None = None) -> str:
     return table(("record", "GPU", "torch", "date", "timed points", "checks"), rows)
 
 
+def compatibility(folder: Path | None = None) -> str:
+    """Which features of the package work with which release of torch, and why not."""
+    if not COMPAT.is_file():
+        return compat_table.NO_RECORD
+    record = compat_record.load(COMPAT)
+    metas = [
+        json.loads(path.read_text(encoding="utf-8"))["meta"]
+        for path in (folder or RECORDS).glob("overrides-*.json")
+    ]
+    rows, notes = compat_table.rows_and_notes(record, [str(meta["torch"]) for meta in metas])
+    foot = compat_table.foot(record, notes, str(COMPAT.relative_to(ROOT)))
+    return f"{table(compat_table.head(record), rows)}\n\n{foot}"
+
+
 def figure_path(record: Path) -> Path:
     """Where the cliff's picture of a record lies."""
     return record.parent / "figures" / f"cliff-{record.stem.partition('-')[2]}.png"
@@ -259,6 +276,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "bases": bases,
     "cliff-picture": picture,
     "cliff-table": cliff_table,
+    "compatibility": compatibility,
     "failed-checks": failed,
     "lanes-table": lanes_table,
     "patches": patches,
