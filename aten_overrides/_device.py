@@ -76,6 +76,20 @@ def gpu() -> Gpu | None:
         nvml.nvmlShutdown()
 
 
+def driver() -> str | None:
+    """The driver's version; None where it does not tell."""
+    try:
+        nvml = _load()
+        if nvml.nvmlInit_v2():
+            return None
+        text = ctypes.create_string_buffer(80)
+        failed = nvml.nvmlSystemGetDriverVersion(text, ctypes.c_uint(len(text)))
+        nvml.nvmlShutdown()
+    except (OSError, AttributeError):
+        return None
+    return None if failed else text.value.decode()
+
+
 def _ask(nvml: Any, index: int) -> Gpu | None:
     device = ctypes.c_void_p()
     name = ctypes.create_string_buffer(96)

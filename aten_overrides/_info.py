@@ -77,7 +77,7 @@ def _driver() -> str | None:
     try:
         words = path.read_text(encoding="utf-8").split("Kernel Module", 1)[1].split()
     except (OSError, IndexError):
-        return None
+        return _device.driver()
     return next((word for word in words if word[0].isdigit()), None)
 
 

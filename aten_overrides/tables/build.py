@@ -39,7 +39,7 @@ def read_record(path: Path) -> dict[str, Any]:
 def belongs(point: dict[str, Any]) -> bool:
     """Whether a recorded time goes into the table.
 
-    Left out: streams in another number than the default, and stock where it is no back end of its
+    Left out: streams in another number than the table's, and stock where it is no back end of its
     own but cuSOLVER or cuBLAS plus overhead.
     """
     if point["backend"] == "streamed_cusolver":
@@ -82,7 +82,11 @@ def render(record: dict[str, Any], source: Path) -> str:
                 "compute_capability": meta["compute_capability"],
                 "sm_count": meta["sm_count"],
             },
-            "meta": {"record": source.name, **{key: meta[key] for key in _META}},
+            "meta": {
+                "record": source.name,
+                **({"made_by": meta["made_by"]} if "made_by" in meta else {}),
+                **{key: meta[key] for key in _META},
+            },
             "lanes": LANES,
             "axes": axes_of(points),
         }

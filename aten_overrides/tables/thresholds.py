@@ -75,6 +75,12 @@ _LEAP = """\
 inline constexpr int64_t kLeap = {leap};
 """
 
+_LEAP_UNTOLD = """\
+// In double and with pivoting, n >= kLeap has rows of its own: elsewhere cuBLAS was measured to
+// be slower just below than from there on.
+inline constexpr int64_t kLeap = {leap};
+"""
+
 
 def render(table: CostTable, thresholds: Thresholds, costs: _select.Table) -> str:
     """Text of LinalgThresholds.h: the comment with its figures, then the rows."""
@@ -153,8 +159,12 @@ def _leap(table: CostTable, leap: int) -> str:
             problem = point.problem
             if problem.m == problem.n and problem.pivot and CUBLAS in point.ms:
                 times.setdefault(problem.n, {})[problem.batch] = point.ms[CUBLAS]
-    below, above = max(n for n in times if n < leap), min(n for n in times if n >= leap)
-    ratios = [times[below][b] / times[above][b] for b in times[below].keys() & times[above].keys()]
+    below = max((n for n in times if n < leap), default=None)
+    above = min((n for n in times if n >= leap), default=None)
+    common = set() if below is None or above is None else times[below].keys() & times[above].keys()
+    if below is None or above is None or not common:
+        return _LEAP_UNTOLD.format(leap=leap)
+    ratios = [times[below][b] / times[above][b] for b in common]
     ratio = f"{min(ratios):.1f} to {max(ratios):.1f}"
     return _LEAP.format(ratio=ratio, below=below, above=above, leap=leap)
 
