@@ -10,6 +10,10 @@ from aotools.gputest.session import Session
 
 KINDS = ("nan", "inf", "zero column", "zero", "denormal")
 SHAPES = ((9, 5), (9, 40), (9, 300), (3, 520))
+NAN_SHAPES = ((1, 3), (2, 3), (100, 3), (2, 70), (2, 600))
+PLAIN_SHAPES = ((1, 4), (3, 40), (2, 300))
+SIDES = (1, 3, 1025)
+ILL = 490
 ENDLESS = (1536, 1537, 4096)
 
 # argv[1]: n. inv of a matrix of NaN; ends with what came out.
@@ -78,7 +82,7 @@ def nan_reaches_results(session: Session, library: Any) -> None:
     """A NaN anywhere in the matrix reaches slogdet, inv and solve, by every route that we drive."""
     torch = session.torch
     for route in ("choice", "batched_cublas", "looped_cusolver", "streamed_cusolver", "stock"):
-        for batch, n in ((1, 3), (2, 3), (100, 3), (2, 70), (2, 600)):
+        for batch, n in NAN_SHAPES:
             with session.check(
                 "NaN reaches the results", case="B29", route=route, batch=batch, n=n, owner="vendor"
             ) as check:
@@ -221,7 +225,7 @@ def exchanges(session: Session, library: Any) -> None:
             ) as check:
                 worst = 0.0
                 with common.forced(library, route):
-                    for batch, n in ((1, 4), (3, 40), (2, 300)):
+                    for batch, n in PLAIN_SHAPES:
                         g = common.matrices(torch, dtype, batch, n, n)
                         a = g @ g.mH + n * torch.eye(n, dtype=g.dtype, device="cuda")
                         b = common.matrices(torch, dtype, batch, n, 2)
@@ -244,7 +248,7 @@ def exchanges(session: Session, library: Any) -> None:
                 for batch in (1, 2, 65):
                     a = common.matrices(torch, dtype, batch, 40, 40)
                     lu, pivots, _ = linalg.lu_factor_ex(a)
-                    for k in (1, 3, 1025):
+                    for k in SIDES:
                         b = common.matrices(torch, dtype, batch, 40, k)
                         for adjoint in (False, True):
                             with common.forced(library, route, "lu_solve"):
@@ -280,10 +284,10 @@ def exchanges(session: Session, library: Any) -> None:
         check.ok = torch.equal(sign, oracle) and torch.equal(parity * diagonal, sign)
     for batch in (1, 2):
         with session.check("ill-conditioned complex64", case="B84", batch=batch) as check:
-            q, _ = linalg.qr(common.matrices(torch, "complex128", batch, 490, 490))
-            scale = torch.logspace(0, -6, 490, dtype=torch.float64, device="cuda")
+            q, _ = linalg.qr(common.matrices(torch, "complex128", batch, ILL, ILL))
+            scale = torch.logspace(0, -6, ILL, dtype=torch.float64, device="cuda")
             a = ((q * scale) @ q.flip(-1).mH).to(torch.complex64)
-            b = common.matrices(torch, "complex64", batch, 490, 2)
+            b = common.matrices(torch, "complex64", batch, ILL, 2)
             x = linalg.solve_ex(a, b).result
             error = common.solve_error(torch, a, x, b)
             check.value, check.ok = round(error, 3), error < common.LIMIT

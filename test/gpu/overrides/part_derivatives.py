@@ -40,14 +40,21 @@ def checks(session: Session) -> None:
             ) as check:
                 check.ok = torch.autograd.gradcheck(function, (a, b))
                 check.ok = check.ok and torch.autograd.gradgradcheck(function, (a, b))
-    with session.check("det of singular matrices: gradient", case="B88", owner="ours") as check:
+    with session.check("det of singular matrices: gradient", case="B88", owner="stock") as check:
         a = common.matrices(torch, "float64", 3, 6, 6)
         a[1, :, 0] = a[1, :, 1]
-        a.requires_grad_()
-        torch.linalg.det(a).sum().backward()
-        oracle = torch.stack([_cofactors(torch, each) for each in a.detach().cpu()])
-        error = (a.grad.cpu() - oracle).abs().amax((-2, -1)) / oracle.abs().amax((-2, -1))
-        check.value, check.ok = float(error.max()), float(error.max()) < 1e-6
+        oracle = torch.stack([_cofactors(torch, each) for each in a.cpu()])
+        scale = oracle.abs().amax((-2, -1))
+        gradients = {}
+        for who in ("stock", "overrides"):
+            (common.enable if who == "overrides" else common.disable)()
+            x = a.clone().requires_grad_()
+            torch.linalg.det(x).sum().backward()
+            gradients[who] = ((x.grad.cpu() - oracle).abs().amax((-2, -1)) / scale).tolist()
+        check.value = gradients
+        check.ok = max(gradients["overrides"]) < 1e-6
+        # torch's formula multiplies by the determinant: no fault of ours where stock has it too.
+        check.vendor = not max(gradients["stock"]) < 1e-6
 
 
 def _cofactors(torch: Any, a: Any) -> Any:
@@ -82,8 +89,8 @@ def forward_twice(session: Session) -> None:
             ours = second(a)
             common.disable()
             stock = second(a)
-            check.value = float((ours - stock).abs().max() / stock.abs().max())
-            check.ok = check.value < 1e-10
+            check.value = float((ours - stock).abs().max())
+            check.ok = bool(torch.allclose(ours, stock, rtol=1e-9, atol=1e-9, equal_nan=True))
 
 
 def mapped(session: Session) -> None:

@@ -16,6 +16,7 @@ from aotools.gputest.session import Session
 RAISED = 10_000
 ROOM = 150 * 2**20  # bytes left free where memory is "nearly full"
 FLAT = 2**21
+ORDER_N = 260
 
 # The pool holds almost all memory when the first linalg call comes; argv[1]: the wish.
 FULL_POOL = """
@@ -102,7 +103,7 @@ def order(session: Session) -> None:
                 for turn in range(20):
                     with torch.cuda.stream(producer):
                         torch.cuda._sleep(2_000_000)
-                        a = common.matrices(torch, "float32", 4, 260, 260) + turn
+                        a = common.matrices(torch, "float32", 4, ORDER_N, ORDER_N) + turn
                     consumer.wait_stream(producer)
                     with torch.cuda.stream(consumer):
                         lu, pivots, _ = torch.linalg.lu_factor_ex(a)

@@ -13,6 +13,8 @@ import common
 import aten_overrides
 from aotools.gputest.session import Session
 
+TABLE_SIZES = (8, 128, 512, 1024)
+
 # A process's first linalg call; argv[1]: which. Nothing may come on stderr.
 FIRST = """
 import sys, torch, common
@@ -185,7 +187,7 @@ def routes_of_this_wheel(session: Session) -> None:
         with session.check("back ends", case="B94", op=op) as check:
             table = {}
             for batch in (1, 4, 64):
-                for n in (8, 128, 512, 1024):
+                for n in TABLE_SIZES:
                     a = common.matrices(torch, "float32", batch, n, n)
                     lu, pivots, _ = torch.linalg.lu_factor_ex(a)
                     before = library.counts()
