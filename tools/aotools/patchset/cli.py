@@ -9,11 +9,23 @@ import sys
 from pathlib import Path
 
 from aotools.env import ROOT, UserError, run_cli
-from aotools.patchset import apply, base, export, fetch, port_cli, pr, refresh, relink, wheel
+from aotools.patchset import (
+    apply,
+    base,
+    build_full,
+    export,
+    fetch,
+    port_cli,
+    pr,
+    refresh,
+    relink,
+    test_linalg,
+    wheel,
+)
 from aotools.progress import seconds_text
 
 # Commands in modules of their own: NAME, TEXT, add(parser), run(base, options, source).
-MODULES = (refresh, export, port_cli, pr)
+MODULES = (refresh, export, port_cli, pr, build_full, test_linalg)
 
 
 def build_dir(base_: base.Base) -> Path:
