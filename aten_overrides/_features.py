@@ -26,7 +26,7 @@ PIECES = (
 )
 
 _OURS = {
-    "eigh": "left to torch",
+    "eigh": "the measured choice of back ends while enabled",
     "lu rule": "the measured choice replaces it while enabled",
     "lu workspace": "our loop has one too",
     "streams": "streamed_cusolver",
@@ -42,6 +42,8 @@ def held(piece: Piece, release: tuple[int, int]) -> bool:
 
 def ours(piece: Piece, release: tuple[int, int]) -> str:
     """What the package does about a piece on this release."""
+    if piece.name == "eigh" and held(piece, release):
+        return 'left to torch, unless enable(only=...) names "eigh"'
     if piece.name == "lu kernel" and held(piece, release):
         return (
             f"{_OURS[piece.name]}; else torch's from batch 8 and n 256 on, where it was measured "

@@ -14,7 +14,7 @@ from aten_overrides._errors import UserError
 from aten_overrides._names import DTYPES, OPS, PREFERENCES
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent / "lib"
-ENTRY_BITS = {"lu_factor": 1, "lu_solve": 2}
+ENTRY_BITS = {"lu_factor": 1, "lu_solve": 2, "eigh": 4}
 STOCK_LIBRARY, STOCK_MAGMA, STOCK_KERNEL = range(3)
 _ROUTE_NUMBERS = 16
 _WHY = 1000
@@ -128,6 +128,9 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "native": (_I32, ()),
     "native_architectures": (ctypes.c_char_p, ()),
     "lu_factor": (_I32, (_I32, _I64, _I64, _I64, _I32, *(ctypes.c_void_p,) * 3, *_WHY_ARGS)),
+    "eigh": (_I32, (_I32, _I64, _I64, *(_I32,) * 3, *(ctypes.c_void_p,) * 3, *_WHY_ARGS)),
+    "eigh_route": (_I32, (_I32, _I64, _I64, *(_I32,) * 5)),
+    "eigh_workspace": (_I64, (_I64,)),
     "force_route": (_I32, (_I32, _I32)),
     "route_name": (ctypes.c_char_p, (_I32,)),
     "prefer": (_I32, (_I32, *_WHY_ARGS)),
@@ -299,11 +302,62 @@ class Library:
         arguments = (DTYPES.index(dtype), *shape, pivot, a, pivots, infos)
         self._checked("lu_factor failed", "lu_factor", *arguments)
 
+    def eigh_route(
+        self,
+        dtype: str,
+        batch: int,
+        n: int,
+        *,
+        vectors: bool = True,
+        preference: str = "default",
+        lanes: int = 4,
+        batched: bool = True,
+        capturing: bool = False,
+    ) -> str:
+        """The route that eigh, or eigvalsh without ``vectors``, would choose; ``batched``: cuSOLVER
+        has XsyevBatched.
+        """
+        number = self.call(
+            "eigh_route",
+            DTYPES.index(dtype),
+            batch,
+            n,
+            vectors,
+            PREFERENCES.index(preference),
+            lanes,
+            batched,
+            capturing,
+        )
+        return str(self.call("route_name", number).decode())
+
+    def eigh_workspace(self, mib: int = -1) -> int:
+        """MiB of workspace that a batched routine may take per call; sets it if not negative."""
+        return int(self.call("eigh_workspace", mib))
+
+    def eigh(
+        self,
+        dtype: str,
+        shape: tuple[int, int],
+        a: int,
+        values: int,
+        infos: int,
+        *,
+        upper: bool = False,
+        vectors: bool = True,
+        unmarked: bool = False,
+    ) -> None:
+        """Eigenvalues, and eigenvectors in place, of (batch, n) column-major matrices given by
+        device addresses, on the current stream; ``unmarked``: without the look for NaN. For
+        measurements and tests of what torch's function hides behind its error check.
+        """
+        arguments = (DTYPES.index(dtype), *shape, upper, vectors, unmarked, a, values, infos)
+        self._checked("eigh failed", "eigh", *arguments)
+
     def counts(self) -> dict[tuple[str, str], int]:
         """Calls since the library was loaded, by operation and route, without zeros."""
         found = {
             (op, route): int(self.call("count", OPS.index(op), number))
-            for op in ENTRY_BITS
+            for op in OPS
             for route, number in self.routes().items()
         }
         return {key: number for key, number in found.items() if number}

@@ -10,9 +10,18 @@ from collections.abc import Sequence
 
 from aten_overrides._errors import UserError
 
-OPS = ("lu_factor", "lu_solve", "geqrf", "gels")
+OPS = ("lu_factor", "lu_solve", "geqrf", "gels", "eigh", "eigvalsh")
 DTYPES = ("float32", "float64", "complex64", "complex128")
 BACKENDS = ("batched_cublas", "looped_cusolver", "streamed_cusolver", "stock", "batched_native")
+# Of csrc/linalg/EighBackend.h; eigvalsh is eigh without eigenvectors.
+EIGH_OPS = ("eigh", "eigvalsh")
+EIGH_BACKENDS = (
+    "batched_cusolver",
+    "jacobi_batched_cusolver",
+    "looped_cusolver",
+    "streamed_cusolver",
+    "stock",
+)
 PREFERENCES = ("default", "cusolver", "magma", "cublas", "native")
 
 _DTYPE_ALIASES = {

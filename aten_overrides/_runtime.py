@@ -16,6 +16,8 @@ from aten_overrides import _abi, _gpu, _log, _preference
 from aten_overrides._errors import UserError
 
 OPS = tuple(_gpu.ENTRY_BITS)
+# Left to torch from this release on, unless they are named: it has a batched route of its own.
+LEFT_SINCE = {"eigh": (2, 12)}
 MAX_LANES = 16
 
 
@@ -67,6 +69,11 @@ def import_torch() -> Any:
 def loaded_library() -> _gpu.Library | None:
     """The gpu library if this process has loaded it."""
     return _State.library
+
+
+def default_ops(release: tuple[int, int]) -> tuple[str, ...]:
+    """The operations that enable() overrides in a torch release unless they are named."""
+    return tuple(op for op in OPS if release < LEFT_SINCE.get(op, (release[0] + 1, 0)))
 
 
 def _ops_of(only: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -156,10 +163,11 @@ def _set_table(library: _gpu.Library, notes: list[str]) -> None:
 
 
 def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Status:
-    """Send lu_factor and lu_solve on CUDA tensors, and all that is made of them, through the
+    """Send lu_factor, lu_solve and eigh on CUDA tensors, and all that is made of them, through the
     measured choice of back ends. Idempotent; a later call changes the settings.
 
-    ``only``: names of the operations to override; the others are given back. ``strict``: raise
+    ``only``: names of the operations to override; the others are given back. Without it torch 2.12
+    and later keep their own eigh. ``strict``: raise
     where a call could not take its first choice. Settings apply to the whole process. UserError,
     with torch left as it was, if there is no gpu library for exactly this torch.
     """
@@ -171,6 +179,8 @@ def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Sta
     with _State.lock:
         first = _State.status is None
         library = _load(torch)
+        if only is None:
+            ops = default_ops(_abi.torch_build(torch).release)
         linalg = _abi.wheel_linalg(torch)
         # Before all that takes time: other threads may be about to make their first call.
         library.guard(linalg)

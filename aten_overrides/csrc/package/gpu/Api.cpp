@@ -1,5 +1,6 @@
 #include "Api.h"
 
+#include "Eigh.h"
 #include "Entries.h"
 #include "Kernels.h"
 #include "NativeLu.h"
@@ -39,6 +40,22 @@ int32_t guarded(char* why, int32_t why_size, Body&& body) noexcept {
   } catch (...) {
     return answer("an exception of unknown type", why, why_size);
   }
+}
+
+constexpr std::array kTypes{at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble};
+
+bool known_dtype(int32_t dtype) {
+  return dtype >= 0 && dtype < static_cast<int32_t>(kTypes.size());
+}
+
+at::Tensor at_memory(
+    void* data, at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType type) {
+  const c10::Device device(c10::kCUDA, at::cuda::current_device());
+  return at::for_blob(data, sizes)
+      .strides(strides)
+      .options(at::TensorOptions(device).dtype(type))
+      .target_device(device)
+      .make_tensor();
 }
 
 }  // namespace
@@ -120,6 +137,30 @@ int32_t aten_overrides_gpu_lu_factor_route(
       {lanes, true, capturing != 0, static_cast<gpu::choice::Native>(native)}));
 }
 
+int32_t aten_overrides_gpu_eigh_route(
+    int32_t dtype,
+    int64_t batch,
+    int64_t n,
+    int32_t vectors,
+    int32_t preference,
+    int32_t lanes,
+    int32_t batched,
+    int32_t capturing) noexcept {
+  if (!known_dtype(dtype) || preference < 0 ||
+      preference > static_cast<int32_t>(gpu::choice::Preference::Native)) {
+    return -1;
+  }
+  return static_cast<int32_t>(gpu::choose_eigh_route(
+      static_cast<gpu::choice::Dtype>(dtype),
+      {batch, n, vectors != 0},
+      static_cast<gpu::choice::Preference>(preference),
+      {lanes, batched != 0, /*stock=*/true, capturing != 0}));
+}
+
+int64_t aten_overrides_gpu_eigh_workspace(int64_t mib) noexcept {
+  return gpu::eigh_workspace_mib(mib);
+}
+
 int32_t aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept {
   if (op < 0 || op >= gpu::kOps || (route >= 0 && gpu::route_name(route) == nullptr)) {
     return 1;
@@ -163,25 +204,42 @@ int32_t aten_overrides_gpu_lu_factor(
     char* why,
     int32_t why_size) noexcept {
   return guarded(why, why_size, [&] {
-    constexpr std::array types{at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble};
-    if (dtype < 0 || dtype >= static_cast<int32_t>(types.size())) {
+    if (!known_dtype(dtype)) {
       return std::string("unknown dtype");
     }
-    const c10::Device device(c10::kCUDA, at::cuda::current_device());
-    const auto at_memory =
-        [&](void* data, at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType type) {
-          return at::for_blob(data, sizes)
-              .strides(strides)
-              .options(at::TensorOptions(device).dtype(type))
-              .target_device(device)
-              .make_tensor();
-        };
     const int64_t k = std::min(m, n);
     gpu::lu_factor_kernel(
-        at_memory(a, {batch, m, n}, {m * n, 1, m}, types[static_cast<size_t>(dtype)]),
+        at_memory(a, {batch, m, n}, {m * n, 1, m}, kTypes[static_cast<size_t>(dtype)]),
         at_memory(pivots, {batch, k}, {k, 1}, at::kInt),
         at_memory(infos, {batch}, {1}, at::kInt),
         pivot != 0);
+    return std::string();
+  });
+}
+
+int32_t aten_overrides_gpu_eigh(
+    int32_t dtype,
+    int64_t batch,
+    int64_t n,
+    int32_t upper,
+    int32_t vectors,
+    int32_t unmarked,
+    void* a,
+    void* values,
+    int32_t* infos,
+    char* why,
+    int32_t why_size) noexcept {
+  return guarded(why, why_size, [&] {
+    if (!known_dtype(dtype)) {
+      return std::string("unknown dtype");
+    }
+    const auto type = kTypes[static_cast<size_t>(dtype)];
+    const auto run = unmarked != 0 ? &gpu::eigh_unmarked : &gpu::eigh_kernel;
+    run(at_memory(values, {batch, n}, {n, 1}, c10::toRealValueType(type)),
+        at_memory(a, {batch, n, n}, {n * n, 1, n}, type),
+        at_memory(infos, {batch}, {1}, at::kInt),
+        upper != 0,
+        vectors != 0);
     return std::string();
   });
 }

@@ -9,7 +9,7 @@
 #define ATEN_OVERRIDES_GPU_API extern "C" __attribute__((visibility("default")))
 
 // Raised whenever a structure or function below changes.
-constexpr int32_t kAtenOverridesGpuApi = 2;
+constexpr int32_t kAtenOverridesGpuApi = 3;
 
 // One call of an operation, or the common part of many.
 struct aten_overrides_gpu_call {
@@ -72,7 +72,7 @@ ATEN_OVERRIDES_GPU_API int32_t
 aten_overrides_gpu_guard(const char* linalg, char* why, int32_t why_size) noexcept;
 
 // Loads the wheel's linalg library if it is not loaded yet, and makes the entries whose bit is set
-// (bit 0 lu_factor, bit 1 lu_solve) ours, the other one the wheel's. Calls
+// (bit 0 lu_factor, bit 1 lu_solve, bit 2 eigh) ours, the others the wheel's. Calls
 // aten_overrides_gpu_guard.
 ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_install(
     const char* linalg, uint32_t entries, char* why, int32_t why_size) noexcept;
@@ -116,8 +116,25 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_lu_factor_route(
     int32_t capturing,
     int32_t native) noexcept;
 
-// Makes every lu_factor call (op 0) or lu_solve call (op 1) take this route, where it is feasible;
-// negative: off. For tests and measurements.
+// The route that eigh (`vectors`) or eigvalsh would take; `batched`: cuSOLVER has XsyevBatched. -1
+// for unknown values.
+ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_eigh_route(
+    int32_t dtype,
+    int64_t batch,
+    int64_t n,
+    int32_t vectors,
+    int32_t preference,
+    int32_t lanes,
+    int32_t batched,
+    int32_t capturing) noexcept;
+
+// Device memory, in MiB, that a call of eigh or eigvalsh may take as workspace of a batched
+// routine, unless one matrix needs more; larger batches are dealt with in several calls. Negative:
+// as before. Returns the value now.
+ATEN_OVERRIDES_GPU_API int64_t aten_overrides_gpu_eigh_workspace(int64_t mib) noexcept;
+
+// Makes every call of an operation (0 lu_factor, 1 lu_solve, 4 eigh, 5 eigvalsh) take this route,
+// where it is feasible; negative: off. For tests and measurements.
 ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept;
 
 ATEN_OVERRIDES_GPU_API const char* aten_overrides_gpu_route_name(int32_t route) noexcept;
@@ -148,6 +165,22 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_lu_factor(
     int32_t pivot,
     void* a,
     int32_t* pivots,
+    int32_t* infos,
+    char* why,
+    int32_t why_size) noexcept;
+
+// Likewise for eigh and eigvalsh: `batch` column-major n x n matrices at `a` are replaced by their
+// eigenvectors (`vectors`) or overwritten; `values` holds batch * n numbers of the real type,
+// `infos` batch int32, zero before. `unmarked`: without the look for NaN after the routine.
+ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_eigh(
+    int32_t dtype,
+    int64_t batch,
+    int64_t n,
+    int32_t upper,
+    int32_t vectors,
+    int32_t unmarked,
+    void* a,
+    void* values,
     int32_t* infos,
     char* why,
     int32_t why_size) noexcept;

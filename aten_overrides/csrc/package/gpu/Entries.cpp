@@ -1,5 +1,6 @@
 #include "Entries.h"
 
+#include "Eigh.h"
 #include "Kernels.h"
 #include "Stub.h"
 #include "Wheel.h"
@@ -124,6 +125,8 @@ const bool described = [] {
   entries[k_lu_factor].bit = kLuFactorBit;
   entries[k_lu_solve].ours = reinterpret_cast<void*>(&lu_solve_kernel);
   entries[k_lu_solve].bit = kLuSolveBit;
+  entries[k_linalg_eigh].ours = reinterpret_cast<void*>(&eigh_kernel);
+  entries[k_linalg_eigh].bit = kEighBit;
   return true;
 }();
 
@@ -245,6 +248,10 @@ at::native::lu_factor_fn stock_lu_factor() {
 
 at::native::lu_solve_fn stock_lu_solve() {
   return reinterpret_cast<at::native::lu_solve_fn>(entries[k_lu_solve].saved.load());
+}
+
+at::native::linalg_eigh_fn stock_eigh() {
+  return reinterpret_cast<at::native::linalg_eigh_fn>(entries[k_linalg_eigh].saved.load());
 }
 
 }  // namespace aten_overrides::gpu

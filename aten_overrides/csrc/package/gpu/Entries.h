@@ -1,7 +1,7 @@
 #pragma once
 
 // The entries (dispatch stubs) through which torch calls a linalg library: which function is behind
-// each, and ours in two of them.
+// each, and ours in some of them.
 
 #include <cstdint>
 #include <string>
@@ -10,7 +10,8 @@ namespace aten_overrides::gpu {
 
 constexpr uint32_t kLuFactorBit = 1;
 constexpr uint32_t kLuSolveBit = 2;
-constexpr uint32_t kAllBits = kLuFactorBit | kLuSolveBit;
+constexpr uint32_t kEighBit = 4;
+constexpr uint32_t kAllBits = kLuFactorBit | kLuSolveBit | kEighBit;
 
 // The functions below may be called by any thread at any time.
 

@@ -21,5 +21,6 @@ void lu_solve_kernel(
 // The wheel's own functions, known once the entries were installed.
 at::native::lu_factor_fn stock_lu_factor();
 at::native::lu_solve_fn stock_lu_solve();
+at::native::linalg_eigh_fn stock_eigh();
 
 }  // namespace aten_overrides::gpu

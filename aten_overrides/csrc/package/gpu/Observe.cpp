@@ -113,7 +113,7 @@ bool record(cudaEvent_t event) {
   TORCH_CHECK(
       false,
       "aten_overrides, strict: ",
-      call.op == 0 ? "lu_factor" : "lu_solve",
+      op_name(call.op),
       " of ",
       call.batch,
       " matrices ",

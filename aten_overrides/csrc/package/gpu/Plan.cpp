@@ -24,7 +24,7 @@ struct Policy {
   std::atomic<aten_overrides_gpu_chooser> chooser{nullptr};
   std::atomic<aten_overrides_gpu_stock> stock{ATEN_OVERRIDES_GPU_STOCK_LIBRARY};
   std::atomic<bool> strict{false};
-  std::array<std::atomic<int>, kOps> forced{-1, -1};
+  std::array<std::atomic<int>, kOps> forced{-1, -1, -1, -1, -1, -1};
   // Counts the changes after which remembered choices no longer hold.
   std::atomic<uint64_t> generation{1};
 };
@@ -132,8 +132,27 @@ const char* route_name(int route) {
       return choice::name(static_cast<Backend>(route));
     case Route::TriangularCublas:
       return "triangular_cublas";
+    case Route::BatchedCusolver:
+      return "batched_cusolver";
+    case Route::JacobiBatchedCusolver:
+      return "jacobi_batched_cusolver";
   }
   return nullptr;
+}
+
+const char* op_name(int op) {
+  switch (op) {
+    case static_cast<int>(choice::Op::LuFactor):
+      return "lu_factor";
+    case static_cast<int>(choice::Op::LuSolve):
+      return "lu_solve";
+    case kEighOp:
+      return "eigh";
+    case kEigvalshOp:
+      return "eigvalsh";
+    default:
+      return "an operation";
+  }
 }
 
 Route choose_lu_factor_route(
@@ -286,6 +305,10 @@ bool strict() {
 
 void force_route(int op, int route) {
   policy.forced[static_cast<size_t>(op)].store(route);
+}
+
+int forced_route(int op) {
+  return policy.forced[static_cast<size_t>(op)].load(std::memory_order_relaxed);
 }
 
 }  // namespace aten_overrides::gpu

@@ -11,7 +11,7 @@ namespace aten_overrides::gpu {
 
 namespace choice = aten_overrides::choice;
 
-// The back ends by their numbers, and further ways of lu_solve. Appended only.
+// The back ends by their numbers, and further ways of lu_solve and eigh. Appended only.
 enum class Route : int8_t {
   BatchedCublas = static_cast<int8_t>(choice::Backend::BatchedCublas),
   LoopedCusolver = static_cast<int8_t>(choice::Backend::LoopedCusolver),
@@ -19,9 +19,17 @@ enum class Route : int8_t {
   Stock = static_cast<int8_t>(choice::Backend::Stock),
   BatchedNative = static_cast<int8_t>(choice::Backend::BatchedNative),
   TriangularCublas = 8,  // two triangular solves
+  BatchedCusolver = 9,
+  JacobiBatchedCusolver = 10,
 };
-constexpr int kRoutes = 9;
-constexpr int kOps = 2;
+constexpr int kRoutes = 11;
+
+// Operations by number: Choice.h's Op, and two that are none of its own. Appended only.
+constexpr int kEighOp = 4;
+constexpr int kEigvalshOp = 5;  // without eigenvectors
+constexpr int kOps = 6;
+
+const char* op_name(int op);
 
 const char* route_name(int route);  // null: none of that number
 
@@ -66,5 +74,6 @@ void set_stock(aten_overrides_gpu_stock stock);
 void set_strict(bool strict);
 bool strict();
 void force_route(int op, int route);
+int forced_route(int op);  // negative: none
 
 }  // namespace aten_overrides::gpu

@@ -14,6 +14,7 @@ namespace {
 
 using CurrentHandle = cusolverDnHandle_t (*)();
 CurrentHandle current_handle = nullptr;
+void* wheel_library = nullptr;
 
 // name, parameters, arguments
 #define FOR_EACH_CUSOLVER_FUNCTION(_)                                                        \
@@ -87,6 +88,7 @@ std::string load_wheel_linalg(const char* path) {
     return std::string("torch's linalg library does not load: ") +
            (error ? error : "no reason given");
   }
+  wheel_library = library;
   std::string missing;
   const auto look_up = [&](const char* name) {
     void* symbol = dlsym(library, name);
@@ -105,6 +107,11 @@ std::string load_wheel_linalg(const char* path) {
     return "torch's linalg library and the cuSOLVER that it uses lack " + missing;
   }
   return {};
+}
+
+void* wheel_symbol(const char* name) {
+  TORCH_INTERNAL_ASSERT(wheel_library != nullptr);
+  return dlsym(wheel_library, name);
 }
 
 bool wheel_linalg_loaded(const char* path) {

@@ -17,4 +17,8 @@ std::string load_wheel_linalg(const char* path);
 // Whether the library at `path` is in the process already. Waits for constructors under way.
 bool wheel_linalg_loaded(const char* path);
 
+// A function of the wheel's linalg library or of what it is linked with, its cuSOLVER among them;
+// null if there is none of this name. To be called once the library was loaded.
+void* wheel_symbol(const char* name);
+
 }  // namespace aten_overrides::gpu
