@@ -12,6 +12,7 @@ from aten_overrides._select import Table as Costs
 from aten_overrides.tables.table import CostTable, Point
 
 OP = "lu_factor"
+NATIVE_BELOW = 2**31 - 1  # sizes that our kernels take
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ def feasible(problem: Problem, facts: Facts) -> tuple[str, ...]:
         "looped_cusolver": True,
         "streamed_cusolver": facts.lanes >= 2 and problem.batch >= 2,
         "stock": facts.stock and not facts.capturing,
-        "batched_native": facts.native == Native.USABLE,
+        "batched_native": facts.native == Native.USABLE
+        and max(problem.batch, problem.m, problem.n) < NATIVE_BELOW,
     }
     return tuple(name for name in BACKENDS if can[name])
 

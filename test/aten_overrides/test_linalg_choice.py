@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aten_overrides import _compile, _select
 from aten_overrides._names import BACKENDS, DTYPES, OPS, PREFERENCES
-from aten_overrides._select import Facts, Problem
+from aten_overrides._select import Facts, Native, Problem
 from aten_overrides.tables import regret
 
 INT64_MAX = 2**63 - 1
@@ -34,6 +34,7 @@ facts = st.builds(
     lanes=st.one_of(st.integers(-1, 9), st.just(2**31 - 1)),
     stock=st.booleans(),
     capturing=st.booleans(),
+    native=st.sampled_from(Native),
 )
 
 
@@ -54,13 +55,16 @@ def test_choice_is_feasible_and_honours_the_preference(
     }
     assert chosen in possible
     if preference in ("cusolver", "cublas"):
-        assert chosen != "stock"
+        assert chosen not in ("stock", "batched_native")
+    default = library.by_thresholds(dtype, problem, "default", facts)
+    assert default != "batched_native"  # ATen's thresholds have none for it
+    if preference == "native":
+        assert chosen == ("batched_native" if "batched_native" in possible else default)
     if preference == "cublas" and problem.m == problem.n:
         assert chosen == "batched_cublas"
     if preference == "cublas" and problem.m != problem.n:
         assert chosen == library.by_thresholds(dtype, problem, "cusolver", facts)
     if preference == "magma":
-        default = library.by_thresholds(dtype, problem, "default", facts)
         assert chosen == ("stock" if "stock" in possible else default)
     if preference == "default" and not facts.stock:
         assert chosen == library.by_thresholds(dtype, problem, "cusolver", facts)
@@ -70,7 +74,7 @@ def test_choice_is_feasible_and_honours_the_preference(
 def test_a_capture_never_takes_what_synchronizes(
     library: _select.Library, dtype: str, problem: Problem, preference: str, facts: Facts
 ) -> None:
-    captured = Facts(facts.lanes, facts.stock, capturing=True)
+    captured = Facts(facts.lanes, facts.stock, capturing=True, native=facts.native)
     assert library.by_thresholds(dtype, problem, preference, captured) != "stock"
 
 
@@ -96,6 +100,21 @@ def test_the_fit_knows_the_same_back_ends_as_feasible(
         ("stock", Problem(4, 3, 3), Facts(capturing=True), "synchronizes"),
         ("looped_cusolver", Problem(4, 3, 5), Facts(0, False, True), None),
         ("batched_cublas", Problem(0, 0, 0), Facts(), None),
+        ("batched_native", Problem(4, 3, 5), Facts(native=Native.USABLE, capturing=True), None),
+        ("batched_native", Problem(4, 3, 5), Facts(), "built without our kernels"),
+        (
+            "batched_native",
+            Problem(4, 3, 5),
+            Facts(native=Native.NOT_FOR_THIS_GPU),
+            "not compiled for this GPU",
+        ),
+        (
+            "batched_native",
+            Problem(4, 3, 5),
+            Facts(native=Native.DRIVER_TOO_OLD),
+            "driver is too old",
+        ),
+        ("batched_native", Problem(1, 2**31 - 1, 1), Facts(native=Native.USABLE), "below 2^31 - 1"),
     ],
 )
 def test_reasons(
@@ -183,10 +202,64 @@ def test_header_compiles_alone_without_warnings_and_at_compile_time(tmp_path: Pa
             for value, name in enumerate(names)
         )
     )
-    assert (len(OPS), len(DTYPES), len(PREFERENCES)) == (4, 4, 4)
+    assert OPS[:4] == ("lu_factor", "lu_solve", "geqrf", "gels") and len(DTYPES) == 4
+    assert PREFERENCES == ("default", "cusolver", "magma", "cublas", "native")  # ours: Choice.h
     warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror"]
     command = [*_compile.find_compiler(), "-std=c++17", "-fsyntax-only", *warnings]
     done = subprocess.run(
         [*command, f"-I{tmp_path}", str(unit)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    package = tmp_path / "package.cpp"
+    package.write_text(
+        f'#include "{_compile.CSRC / "package/select/Choice.h"}"\n'
+        "using namespace aten_overrides::choice;\n"
+        "constexpr Problem one{1, 5, 5, true};\n"
+        "constexpr Facts usable{4, true, false, Native::Usable};\n"
+        "static_assert(choose_lu_factor(Dtype::Float, one, Preference::Native, usable)\n"
+        "              == Backend::BatchedNative);\n"
+        "static_assert(choose_lu_factor(Dtype::Float, one, Preference::Native, {4, true, false})\n"
+        "              == choose_lu_factor(Dtype::Float, one, Preference::Default, usable));\n"
+        "static_assert(static_cast<int>(Preference::Native) == 4);\n"
+    )
+    done = subprocess.run(
+        [*command, f"-I{tmp_path}", str(package)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_table_takes_native_only_where_it_can_and_is_the_fastest(
+    library: _select.Library,
+) -> None:
+    """With a table in which our kernels win at n = 64 and lose at n = 512."""
+    times = [
+        ("lu_factor", "float32", backend, Problem(8, n, n), ms)
+        for n, row in (
+            (64, {"batched_cublas": 3.0, "looped_cusolver": 4.0, "batched_native": 1.0}),
+            (512, {"batched_cublas": 3.0, "looped_cusolver": 1.0, "batched_native": 2.0}),
+        )
+        for backend, ms in row.items()
+    ]
+    costs = _select.fill(library, 4, times)
+
+    def chosen(n: int, preference: str, native: Native) -> str:
+        facts = Facts(lanes=0, stock=False, native=native)
+        return costs.choose("float32", Problem(8, n, n), preference, facts).by_table
+
+    for preference, small, large in (
+        ("default", "batched_native", "looped_cusolver"),
+        ("magma", "batched_native", "looped_cusolver"),
+        ("native", "batched_native", "batched_native"),
+        ("cusolver", "batched_cublas", "looped_cusolver"),
+        ("cublas", "batched_cublas", "batched_cublas"),
+    ):
+        found = tuple(chosen(n, preference, Native.USABLE) for n in (64, 512))
+        assert found == (small, large), preference
+        for state in (Native.NOT_BUILT, Native.NOT_FOR_THIS_GPU, Native.DRIVER_TOO_OLD):
+            assert "batched_native" not in (chosen(n, preference, state) for n in (64, 512))
+    report = costs.choose("float32", Problem(8, 64, 64), "cublas", Facts(native=Native.USABLE))
+    told = next(c for c in report.candidates if c.backend == "batched_native")
+    assert (told.allowed, told.reason) == (False, "the preference is cublas")
+    assert told.ms == pytest.approx(1.0)
+    report = costs.choose("float64", Problem(8, 64, 64), "default", Facts(native=Native.USABLE))
+    assert report.by_table != "batched_native"  # nothing measured in this dtype

@@ -95,6 +95,8 @@ ao.enable()
 out["torch"] = str(names.preferred_linalg_library("cublas"))
 out["enum"] = [str(enum.Cublas), enum.Cublas == enum(3), repr(enum(3)), int(enum.Cublas)]
 out["ours"] = ao.preferred_linalg_library()
+out["native"] = [str(names.preferred_linalg_library("native")), ao.preferred_linalg_library(),
+                 int(enum.Native), enum.Native == enum(4)]
 out["by enum"] = ao.preferred_linalg_library(enum.Cusolver)
 with ao.preferred_linalg_library("magma") as inner:
     out["inner"] = [inner, ao.preferred_linalg_library()]
@@ -118,11 +120,12 @@ print(json.dumps(out))
     assert out["torch"] == "_LinalgBackend.Cublas"
     assert out["enum"] == ["_LinalgBackend.Cublas", True, "<_LinalgBackend.Cublas: 3>", 3]
     assert out["ours"] == "cublas"
+    assert out["native"] == ["_LinalgBackend.Native", "native", 4, True]
     assert out["by enum"] == "cusolver"
     assert out["inner"] == ["magma", "magma"]
     assert out["outer"] == "cusolver"
-    assert "'mkl'; known are default, cusolver, magma, cublas" in out["unknown"]
-    names = "default, cusolver, magma, cublas"
+    assert "'mkl'; known are default, cusolver, magma, cublas, native" in out["unknown"]
+    names = "default, cusolver, magma, cublas, native"
     assert out["torch unknown"] == f"Unknown input value. Choose from: {names}."
     assert out["after"] == out["before"] == out["twice"]
 
@@ -143,7 +146,7 @@ print(json.dumps(out))
     )
     out = json.loads(done.stdout)
     assert out["enabled"] and out["same"] and out["same after"]
-    assert '"cublas" cannot be added' in out["notes"][0]
+    assert '"cublas" and "native" cannot be added' in out["notes"][0]
     assert "Native" in out["notes"][0]
     assert out["cublas"] is not None
 
@@ -152,6 +155,7 @@ print(json.dumps(out))
     ("environment", "code", "expected"),
     [
         ({"ATEN_OVERRIDES_PREFER": "cublas"}, "", "cublas"),
+        ({"ATEN_OVERRIDES_PREFER": "native"}, "", "native"),
         ({"TORCH_LINALG_PREFER_CUBLAS": "1"}, "", "cublas"),
         ({"TORCH_LINALG_PREFER_CUSOLVER": "1"}, "", "cusolver"),
         ({"TORCH_LINALG_PREFER_CUSOLVER": "1", "TORCH_LINALG_PREFER_CUBLAS": "1"}, "", "cublas"),
@@ -247,12 +251,13 @@ for _ in range(4000):
     batch = int(2 ** random.uniform(0, 12)); m = int(2 ** random.uniform(0, 11.5))
     n = m if random.random() < 0.7 else int(2 ** random.uniform(0, 11.5))
     pivot = random.random() < 0.8
-    preference = random.choice(("default", "cusolver", "cublas"))
+    preference = random.choice(("default", "cusolver", "cublas", "native"))
+    native = random.choice(list(_select.Native))
     lanes = random.choice((0, 2, 4)); capturing = random.random() < 0.3
     ours = library.lu_factor_route(dtype, batch, m, n, pivot=pivot, preference=preference,
-                                   lanes=lanes, capturing=capturing)
+                                   lanes=lanes, capturing=capturing, native=native)
     choice = costs.choose(dtype, _select.Problem(batch, m, n, pivot), preference,
-                          _select.Facts(lanes, True, capturing))
+                          _select.Facts(lanes, True, capturing, native))
     if choice.by_table != ours:
         wrong.append([dtype, batch, m, n, pivot, preference, lanes, capturing, ours, choice])
 print(json.dumps([str(row) for row in wrong[:5]]))
