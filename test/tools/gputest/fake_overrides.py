@@ -6,7 +6,6 @@ Every route is the CPU's LU. Forced routes, counts, streams and graphs behave as
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -129,7 +128,7 @@ class Cuda(fake_cuda.Cuda):
     def __init__(self, linalg: Linalg) -> None:
         super().__init__()
         self._linalg = linalg
-        self.CUDAGraph: Any = SimpleNamespace  # type: ignore[assignment]
+        self.CUDAGraph: Any = SimpleNamespace
 
     @contextlib.contextmanager
     def graph(self, graph: Any, **_: object) -> Iterator[None]:
@@ -207,8 +206,3 @@ class Clock:
             return found.pop(0) if len(found) > 1 else found[0]
 
         return once
-
-
-def now() -> float:
-    """The host's clock, for tests that patch it."""
-    return time.monotonic()

@@ -206,8 +206,9 @@ def test_the_commit_outside_a_checkout_is_the_packed_one(
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> list[str]:
-    """Options of pack that name things built before."""
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options of pack that name things built before; nothing is built."""
+    monkeypatch.setattr(suite_pack, "call", lambda command, environment=None: None)
     make_libraries(tmp_path / "source")
     (tmp_path / "plain.py").write_text("plain")
     (tmp_path / "patched.py").write_text("patched")
@@ -269,10 +270,29 @@ def test_pack_builds_what_is_not_given(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(suite_pack, "call", call)
     monkeypatch.setattr(suite_pack, "wheel_tree", lambda version: tmp_path / version)
     assert cli.main(["pack", "--out", str(tmp_path / "out")]) == 0
-    assert [command[0] for command in calls] == ["relink"] * 4 + ["apply"] * 2 + ["-m"] * 2
+    assert [command[0] for command in calls] == ["relink"] * 4 + ["-m"] * 2 + ["apply"] * 2
     assert "--upto none" in (tmp_path / "out/upstream/test_linalg.py").read_text()
     assert "--upto" not in (tmp_path / "out/upstream/test_linalg_patched.py").read_text()
     assert len(libraries.manifest(tmp_path / "out")["files"]) == 4 * 2 + 2 + 3
+
+
+def test_pack_for_one_suite_leaves_the_rest(tmp_path: Path, sources: list[str]) -> None:
+    out = tmp_path / "out"
+    make_overrides(tmp_path / "cache")
+    options = [*sources, "--only", "overrides", "--overrides", str(tmp_path / "cache")]
+    assert cli.main(["pack", "--out", str(out), *options]) == 0
+    assert {path.name for path in out.iterdir()} == {"manifest.json", "overrides", "upstream"}
+    assert [path.name for path in (out / "upstream").iterdir()] == ["test_linalg.py"]
+    assert cli.main(["pack", "--out", str(out), *sources, "--only", "patchset"]) == 0
+    assert libraries.find(out).keys() == set(libraries.NAMES)
+    assert len(libraries.manifest(out)["files"]) == 4 * 2 + 2 + 3
+
+
+def test_pack_without_a_select_library_is_refused(tmp_path: Path, sources: list[str]) -> None:
+    cache = tmp_path / "source" / "overrides"
+    next(cache.glob("select/*/*.so")).unlink()
+    with pytest.raises(UserError, match=r"holds no libaten_overrides_select\.so"):
+        cli.main(["pack", "--out", str(tmp_path / "out"), *sources])
 
 
 def test_a_failing_build_stops_the_packing(tmp_path: Path) -> None:

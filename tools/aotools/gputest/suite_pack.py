@@ -17,6 +17,7 @@ from aotools.env import ROOT, UserError, make_folder, tree_environment, wheel_tr
 from aotools.gputest import libraries, overrides_library
 
 CACHE = "ATEN_OVERRIDES_CACHE"
+SUITES = ("patchset", "overrides")
 _FILES = ("libtorch_cuda_linalg_patched.so", "build-facts.json")
 
 
@@ -26,6 +27,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wheel", default="2.11.0", help="torch of the GPU machine (2.11.0)")
     parser.add_argument(
         "--from", dest="source", type=Path, help="take libraries built before from FROM/<name>/"
+    )
+    parser.add_argument(
+        "--only", choices=SUITES, help="what this suite needs, and leave the rest as it is"
     )
     parser.add_argument(
         "--overrides",
@@ -53,15 +57,37 @@ def apply_command(patched: bool, to: Path) -> list[str]:
 
 def call(command: list[str], environment: dict[str, str] | None = None) -> None:
     """Runs a command of this project; UserError when it fails."""
-    if subprocess.run(command, env=environment).returncode != 0:
+    if subprocess.run(command, env=environment, stdout=sys.stderr).returncode != 0:
         raise UserError(f"this failed: {' '.join(command)}")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Builds or copies the four libraries and upstream's tests; prints the folder's size."""
+    """Builds or copies the libraries and upstream's tests; prints the folder's size."""
     out = arguments.out.absolute()
     work = out.with_name(f"{out.name}-work")  # where things are built
     make_folder(out)
+    wanted = (arguments.only,) if arguments.only else SUITES
+    tests = [("plain", arguments.plain_tests)]
+    if "patchset" in wanted:
+        pack_libraries(arguments, work, out)
+        tests.append(("patched", arguments.patched_tests))
+    if "overrides" in wanted:
+        pack_overrides(arguments, work, out)
+    make_folder(out / "upstream")
+    for name, given in tests:
+        source = given
+        if source is None:
+            call(apply_command(name == "patched", work / f"source-{name}"))
+            source = work / f"source-{name}" / "test" / "test_linalg.py"
+        target = "test_linalg.py" if name == "plain" else "test_linalg_patched.py"
+        copy(source, out / "upstream" / target)
+    size = note(out, arguments.wheel)
+    print(f"{out}: {size / 1e6:.1f} MB to carry")
+    return 0
+
+
+def pack_libraries(arguments: argparse.Namespace, work: Path, out: Path) -> None:
+    """The four libraries of the suite `patchset`, into OUT/<name>."""
     for name in libraries.NAMES:
         source = arguments.source.absolute() / name if arguments.source else work / name
         if not arguments.source:
@@ -69,18 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
         make_folder(out / name)
         for file in _FILES:
             copy(source / file, out / name / file)
-    make_folder(out / "upstream")
-    for name, given in (("plain", arguments.plain_tests), ("patched", arguments.patched_tests)):
-        tests = given
-        if tests is None:
-            call(apply_command(name == "patched", work / f"source-{name}"))
-            tests = work / f"source-{name}" / "test" / "test_linalg.py"
-        target = "test_linalg.py" if name == "plain" else "test_linalg_patched.py"
-        copy(tests, out / "upstream" / target)
-    pack_overrides(arguments, work, out)
-    size = note(out, arguments.wheel)
-    print(f"{out}: {size / 1e6:.1f} MB to carry")
-    return 0
 
 
 def pack_overrides(arguments: argparse.Namespace, work: Path, out: Path) -> None:
@@ -88,12 +102,13 @@ def pack_overrides(arguments: argparse.Namespace, work: Path, out: Path) -> None
     name = overrides_library.NAME
     given = arguments.overrides or (arguments.source / name if arguments.source else None)
     cache = given.absolute() if given else work / name
+    environment = {**os.environ, CACHE: str(cache)}
     if not given:
-        environment = {**tree_environment(wheel_tree(arguments.wheel)), CACHE: str(cache)}
-        call([sys.executable, "-m", "aten_overrides", "build"], environment)
-        # Choosing once makes the select library.
-        explain = ["explain", "lu_factor", "--shape", "2,8,8", "--gpu", "h200"]
-        call([sys.executable, "-m", "aten_overrides", *explain], environment)
+        tree = {**tree_environment(wheel_tree(arguments.wheel)), CACHE: str(cache)}
+        call([sys.executable, "-m", "aten_overrides", "build"], tree)
+    # Choosing makes the select library of the present sources.
+    explain = ["explain", "lu_factor", "--shape", "2,8,8", "--gpu", "h200", "--json"]
+    call([sys.executable, "-m", "aten_overrides", *explain], environment)
     library = overrides_library.find(cache, wheel_version(cache, arguments.wheel)).path
     selects = sorted(cache.glob(f"**/{overrides_library.SELECT}"), key=os.path.getmtime)
     if not selects:
