@@ -46,6 +46,14 @@ def residual(a: torch.Tensor, lu: torch.Tensor, pivots: torch.Tensor) -> torch.T
     return torch.where((error == 0) & (norm == 0), torch.zeros_like(error), error / scale)
 
 
+def solve_residual(a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """norm(A X - B) / (n eps norm(A) norm(X)) per item, 1-norms, in a wider type."""
+    wide = WIDER[a.dtype]
+    error = torch.linalg.matrix_norm(a.to(wide) @ x.to(wide) - b.to(wide), ord=1)
+    size = torch.linalg.matrix_norm(a.to(wide), ord=1) * torch.linalg.matrix_norm(x.to(wide), ord=1)
+    return error / (a.shape[-1] * torch.finfo(a.dtype).eps * size)
+
+
 def largest_multiplier(lu: torch.Tensor) -> torch.Tensor:
     """Largest modulus below the diagonal, per item."""
     steps = min(lu.shape[-2:])
