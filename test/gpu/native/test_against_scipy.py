@@ -11,11 +11,11 @@ import pytest
 import torch
 from checks import assert_factored, solve_residual
 from families import FAMILIES, random
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from library import Library
 
-hypothesis = pytest.importorskip("hypothesis")
 lapack = pytest.importorskip("scipy.linalg.lapack")
-st = hypothesis.strategies
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 PREFIX = {torch.float64: "d", torch.complex128: "z"}
@@ -27,8 +27,8 @@ def library() -> Library:
     return Library()
 
 
-@hypothesis.settings(max_examples=150, deadline=None, derandomize=True)
-@hypothesis.given(
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
     dtype=st.sampled_from([torch.float64, torch.complex128]),
     m=SIZES,
     n=SIZES,
@@ -52,8 +52,8 @@ def test_pivots_info_and_factors_are_scipys(
         assert torch.allclose(lu[item], torch.from_numpy(expected), rtol=1e-6, atol=1e-8)
 
 
-@hypothesis.settings(max_examples=150, deadline=None, derandomize=True)
-@hypothesis.given(
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
     dtype=st.sampled_from(DTYPES),
     name=st.sampled_from([name for name in FAMILIES if name != "Wilkinson growth"]),
     n=SIZES,
