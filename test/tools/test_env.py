@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import importlib.util
 import json
@@ -118,11 +119,13 @@ def test_cache_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_every_requirement_is_pinned_exactly() -> None:
-    for path in (env.ROOT / "tools/requirements").glob("*.txt"):
+    for path in (env.ROOT / "tools/requirements").rglob("*.txt"):
+        assert env_base.requirements(path.stem).path == path
         assert env_base.requirements(path.stem).download_bytes > 0
         for line in path.read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("#"):
                 name, _, version = line.partition(";")[0].strip().partition("==")
+                version = version.removeprefix("=")  # === is exact about the local part, too
                 assert name and version[0].isdigit() and "*" not in version, f"{path}: {line}"
 
 
@@ -440,3 +443,48 @@ def test_no_ensurepip(project: Project, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UserError, match=rf"apt-get install python{env.python_name()}-venv"):
         env.ensure_venv()
     assert not (project.root / ".venv").exists()
+
+
+def test_no_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("HOME", "XDG_CACHE_HOME", "ATEN_OVERRIDES_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match=r"has no home folder .*ATEN_OVERRIDES_CACHE=/path"):
+        env.cache_dir()
+    monkeypatch.setenv("ATEN_OVERRIDES_CACHE", "/somewhere")
+    assert env.cache_dir() == Path("/somewhere")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_what_the_machine_forbids_is_told(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        raise OSError(number, os.strerror(number), "/some/file")
+
+    with pytest.raises(SystemExit) as ended:
+        env.run_cli(main)
+    assert ended.value.code == 2
+    assert f"error: /some/file: {os.strerror(number)}. " in capsys.readouterr().err
+
+
+def test_other_failures_keep_their_traceback() -> None:
+    def main() -> int:
+        raise OSError(errno.EIO, "damaged", "/some/file")
+
+    with pytest.raises(OSError, match="damaged"):
+        env.run_cli(main)
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_reader_that_left_is_no_error(lines: int) -> None:
+    code = f"from aotools import env\nenv.run_cli(lambda: print('x\\n' * {lines}) or 0)"
+    read, write = os.pipe()
+    os.close(read)
+    variables = {**os.environ, "PYTHONPATH": str(env.ROOT / "tools")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, env=variables
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
