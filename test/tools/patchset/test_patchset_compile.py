@@ -173,3 +173,26 @@ def test_a_killed_compiler_is_explained() -> None:
 
     done = subprocess.CompletedProcess(["g++"], 1, "", "g++: fatal error: Killed signal terminated")
     assert "MAX_JOBS=1" in compiling._reason(done)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no object"])
+def test_a_damaged_object_is_made_again(tree: Path, tmp_path: Path, damage: bytes) -> None:
+    fresh = run(tree, unit(tree), tmp_path / "store")
+    assert fresh.object is not None
+    whole = fresh.object.read_bytes()
+    fresh.object.write_bytes(damage)
+    again = run(tree, unit(tree), tmp_path / "store")
+    assert (again.ok, again.cached, again.object) == (True, False, fresh.object)
+    assert fresh.object.read_bytes() == whole
+
+
+def test_a_store_that_others_own_serves(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tree, unit(tree), tmp_path / "store")
+
+    def forbidden(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(os, "utime", forbidden)
+    assert run(tree, unit(tree), tmp_path / "store").cached

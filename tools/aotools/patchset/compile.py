@@ -9,6 +9,7 @@ below the given roots are written as names, so that a tree may move.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -209,9 +210,10 @@ class Compiler:
                 self._state(self._placed(path)) == state for path, state in entry["files"].items()
             ):
                 made = manifest.with_name(entry["object"]) if entry["object"] else None
-                if made is not None and not made.is_file():
-                    continue
-                os.utime(made or manifest)
+                if made is not None and _sha256(made) != made.stem:
+                    continue  # lost, or damaged by a crash or a full disk: compile it again
+                with contextlib.suppress(OSError):  # a cache that others own serves as well
+                    os.utime(made or manifest)
                 return Result(unit, True, made, "", time.monotonic() - started, True)
         return None
 
@@ -237,8 +239,7 @@ class Compiler:
             kept = None
             try:
                 if not unit.syntax_only:
-                    digest = hashlib.sha256(made.read_bytes()).hexdigest()
-                    kept = folder / f"{digest}.o"
+                    kept = folder / f"{_sha256(made)}.o"
                     made.replace(kept)
                 self._remember(folder / f"{key}.json", deps, kept)
             except OSError as error:
@@ -274,6 +275,14 @@ class Compiler:
                 return
             total -= path.stat().st_size
             path.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    """The checksum of a file, "" when it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
