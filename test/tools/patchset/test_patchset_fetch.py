@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import hashlib
 import multiprocessing
 import os
+import random
 import shutil
 import socket
+import tarfile
 from pathlib import Path
 
 import fake_base
@@ -225,3 +228,37 @@ def test_the_blobs_of_a_tree_are_listed_anew(fake: FakeBase, cache: Path) -> Non
     assert fetch.current_blobs(fake.load(), ["docs/notes.rst"], fake.source) == fake.load().blobs
     with pytest.raises(UserError, match=r"absent\.txt cannot be read"):
         fetch.current_blobs(fake.load(), ["absent.txt"], fake.source)
+
+
+@pytest.mark.parametrize("kind", ["xz", "bz2"])
+def test_damaged_tarballs_are_refused(fake: FakeBase, cache: Path, kind: str) -> None:
+    noise = random.Random(1).randbytes(50_000).hex()  # so that the damage is not at an end
+    (fake.source / "zz").write_text(noise)
+    tarball = cache.parent / f"source.tar.{kind}"
+    with tarfile.open(tarball, f"w:{kind}") as archive:  # type: ignore[call-overload]
+        for path in (fake.source / "zz", *sorted(fake.source.iterdir())):
+            archive.add(path, arcname=f"pytorch-0.1/{path.name}")
+    data = bytearray(tarball.read_bytes())
+    data[20_000:20_064] = b"\xff" * 64
+    tarball.write_bytes(data)
+    with pytest.raises(UserError, match=rf"source\.tar\.{kind} cannot be unpacked: .+"):
+        fetch.source(fake.load(), "tarball", tarball, sha256=sha256(tarball), progress=False)
+
+
+def test_a_damaged_download_is_fetched_again(
+    fake: FakeBase, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = fake_base.make_tarball(fake.source, cache.parent / "good.tar.xz")
+    debian = AptSource("pytorch", "0.1", "trixie", "source.tar.xz")
+    base = dataclasses.replace(fake.load(), apt=debian, tarball_sha256=sha256(good))
+    kept = fetch.downloaded(base)
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(good.read_bytes()[:100])
+
+    def download(wanted: AptSource, to: Path, *_: object, **__: object) -> None:
+        assert wanted == debian
+        shutil.copyfile(good, to)
+
+    monkeypatch.setattr(apt, "source_tarball", download)
+    assert set(files(fetch.source(base, progress=False))) == set(base.blobs)
+    assert sha256(kept) == sha256(good)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import lzma
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -123,7 +125,7 @@ def _steps(
     elif kind == "dir" and given is not None:
         all_steps["dir"] = lambda to: _copy(given, paths, to, base)
     else:
-        if kind is None and kept.is_file():
+        if kind is None and _sound(kept, base):
             all_steps["tarball in the cache"] = lambda to: unpack(
                 kept, paths, to, base.tarball_sha256, progress
             )
@@ -162,6 +164,15 @@ def downloaded(base: Base) -> Path:
     return folder(base) / "download" / (base.apt.tarball if base.apt else "source.tar")
 
 
+def _sound(kept: Path, base: Base) -> bool:
+    """Whether the cache's tarball is there and whole; a damaged one is downloaded again."""
+    try:
+        check_sha256(kept, base.tarball_sha256)
+    except (OSError, UserError):
+        return False
+    return True
+
+
 def current_blobs(base: Base, paths: Iterable[str], given: Path | None = None) -> dict[str, str]:
     """The blob ids that `paths` and the linalg folder have in the release: what base.toml should
     list.
@@ -175,7 +186,7 @@ def current_blobs(base: Base, paths: Iterable[str], given: Path | None = None) -
         )
         return _blobs(given, {*paths, *linalg})
     kept = downloaded(base)
-    if not kept.is_file():
+    if not _sound(kept, base):
         if base.apt is None:
             raise UserError(
                 f"{base.folder / 'base.toml'} names no Debian package; name a tree: --source dir "
@@ -203,7 +214,7 @@ def _from_apt(base: Base, paths: list[str], to: Path, progress: bool) -> None:
     if base.apt is None:
         raise UserError(f"{base.folder / 'base.toml'} names no Debian package")
     kept = downloaded(base)
-    if not kept.is_file():
+    if not _sound(kept, base):
         apt.source_tarball(
             base.apt, kept, base.tarball_sha256, folder(base) / "apt", progress=progress
         )
@@ -249,7 +260,12 @@ def unpack(
                 wanted.discard(inner)
                 if not wanted and below is None:
                     break
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{tarball} cannot be unpacked: {reason}") from None
+    except OSError as error:
+        if error.errno is not None:  # else gzip's or bz2's words for damaged data
+            raise
         raise UserError(f"{tarball} cannot be unpacked: {error}") from None
     if wanted:
         raise UserError(
@@ -283,10 +299,7 @@ def _from_git(url: str, tag: str, paths: list[str], to: Path, progress: bool) ->
         ]
         try:
             git.git(to.parent, *arguments, "--branch", tag, "--", url, str(clone), network=True)
-            patterns = "".join(f"/{path}\n" for path in paths)
-            git.git(
-                clone, "sparse-checkout", "set", "--no-cone", "--stdin", stdin=patterns.encode()
-            )
+            git.sparse(clone, paths)
             git.git(clone, "checkout", "--quiet", f"refs/tags/{tag}", network=True)
         except git.GitError as error:
             raise UserError(f"git cannot get {tag} from {url}: {error}") from None
