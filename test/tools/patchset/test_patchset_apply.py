@@ -142,3 +142,27 @@ def test_plain_trees_are_named_after_their_content(fake: FakeBase, tmp_path: Pat
     assert (full / LINALG / "New.h").read_text() == NEW_HEADER
     assert not (full / ".git").exists()
     assert {path.name for path in bare.rglob("*.cpp")} == {"Solver.cpp"}
+
+
+@pytest.mark.parametrize("edit", ["changed", "added", "removed"])
+def test_an_edited_plain_tree_is_not_taken_for_the_series(
+    fake: FakeBase, tmp_path: Path, edit: str
+) -> None:
+    base = fake.load()
+    made = apply.plain_tree(base, fake.source, base.patches(), tmp_path / "trees")
+    path = made / LINALG / ("Mine.h" if edit == "added" else "New.h")
+    if edit == "removed":
+        path.unlink()
+    else:
+        path.write_text("#pragma once\n")
+    with pytest.raises(UserError, match=rf"was edited since .*{path.name}\. .*--tree FOLDER"):
+        apply.plain_tree(base, fake.source, base.patches(), tmp_path / "trees")
+
+
+def test_what_a_killed_run_left_beside_the_plain_trees_is_removed(
+    fake: FakeBase, tmp_path: Path
+) -> None:
+    (tmp_path / "trees/.tmp-left/repo").mkdir(parents=True)
+    made = apply.plain_tree(fake.load(), fake.source, [], tmp_path / "trees")
+    names = {path.name for path in (tmp_path / "trees").iterdir()}
+    assert names == {".lock", made.name, f"{made.name}.sha256"}

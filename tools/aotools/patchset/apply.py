@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+import shlex
 import shutil
 import tarfile
 import tempfile
@@ -161,19 +162,49 @@ def export(repo: Path, commit: str, to: Path) -> Path:
 def plain_tree(base: Base, source: Path, patches: Sequence[Patch], trees: Path) -> Path:
     """The patched files without a repository, in a folder below `trees` that is named after what is
     in it.
+
+    UserError when that folder was edited since: what is built from it would not be the series.
     """
     to = trees / key(base, patches)
-    if to.is_dir():
+    if not to.is_dir():
+        env.make_folder(trees)
+        with env.lock(trees / ".lock", f"applying the series into {trees}"):
+            if not to.is_dir():
+                _make_plain_tree(base, source, patches, to)
+    try:
+        listed = _sums(to).read_text(encoding="utf-8")
+    except FileNotFoundError:  # made before there were such lists
         return to
-    env.make_folder(trees)
-    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=trees) as name:
+    if changed := sorted(set(listed.splitlines()) ^ set(_listing(to).splitlines())):
+        raise UserError(
+            f"{to} was edited since the series was applied there: {changed[0].partition('  ')[2]}. "
+            "To build an edited tree, copy it elsewhere and name the copy: relink --tree FOLDER; "
+            f"to drop the changes, remove it: rm -r {shlex.quote(str(to))}"
+        )
+    return to
+
+
+def _make_plain_tree(base: Base, source: Path, patches: Sequence[Patch], to: Path) -> None:
+    for left in to.parent.glob(".tmp-*"):  # of a run that was killed: the lock is ours
+        shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=to.parent) as name:
         repo = Path(name) / "repo"
         repo.mkdir()
         applied = build_repo(repo, base, source, patches)
         fresh = export(repo, applied.commits[-1], Path(name) / "tree")
-        try:
-            fresh.rename(to)
-        except OSError:
-            if not to.is_dir():  # else another process was as fast, with the same result
-                raise
-    return to
+        env.write_file(_sums(to), _listing(fresh))
+        fresh.rename(to)
+
+
+def _sums(tree: Path) -> Path:
+    """Where the checksums of a plain tree's files are kept."""
+    return tree.with_name(f"{tree.name}.sha256")
+
+
+def _listing(tree: Path) -> str:
+    """A line for each file, as sha256sum writes it."""
+    rows = []
+    for path in sorted(path for path in tree.rglob("*") if path.is_file()):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        rows.append(f"{digest}  {path.relative_to(tree).as_posix()}\n")
+    return "".join(rows)
