@@ -273,3 +273,21 @@ def test_the_mode_of_a_file_stays(fake: FakeBase, unpacked: Path) -> None:
     path.chmod(0o640)
     put(fake, unpacked)
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_the_users_list_of_trusted_checkouts_is_kept(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = checkout.rename(tmp_path / 'a "check", out')
+    monkeypatch.setitem(git.IDENTITY, "GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    for home in ("none", "trusting"):
+        (tmp_path / home).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "none"))
+    with pytest.raises(git.GitError, match="dubious ownership"):
+        git.text(place, "rev-parse", "HEAD")
+    monkeypatch.setenv("HOME", str(tmp_path / "trusting"))
+    for name, value in (("safe.directory", str(place)), ("user.name", "Not To Be Seen")):
+        subprocess.run(["git", "config", "--global", name, value], check=True)
+    assert len(git.text(place, "rev-parse", "HEAD")) == 40
+    assert "Not To Be Seen" not in git.text(place, "config", "--list")

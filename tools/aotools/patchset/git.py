@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from aotools.env import UserError
@@ -21,7 +24,7 @@ BASE_AUTHOR = {
     "GIT_AUTHOR_EMAIL": "patchset@aten-overrides.invalid",
     "GIT_AUTHOR_DATE": "2025-01-29T00:00:00+0000",
 }
-# Beat a repository's own .git/config, which GIT_CONFIG_GLOBAL=/dev/null leaves in force.
+# Beat a repository's own .git/config, which is in force whatever GIT_CONFIG_GLOBAL is.
 _SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.autocrlf=false",
@@ -49,11 +52,36 @@ _SETTINGS = (
 _NETWORK = ("GIT_SSL", "GIT_SSH", "GIT_PROXY", "GIT_HTTP", "GIT_ASKPASS")
 
 
+@cache
+def _trust(_home: tuple[str | None, ...]) -> str:
+    """A configuration file with the user's safe.directory entries alone, os.devnull without any.
+
+    git refuses a checkout that another user owns unless it is listed there, and takes such a list
+    from a configuration file only.
+    """
+    asked = ["git", "config", "--null", "--get-all", "safe.directory"]
+    alone = {**os.environ, "GIT_DIR": os.devnull}  # of no repository
+    done = subprocess.run(asked, cwd="/", capture_output=True, env=alone)
+    entries = done.stdout.decode(errors="surrogateescape").split("\0")[:-1]
+    if done.returncode != 0 or not entries:
+        return os.devnull
+    handle, name = tempfile.mkstemp(prefix="patchset-", suffix=".gitconfig")
+    os.close(handle)
+    atexit.register(Path(name).unlink, missing_ok=True)
+    for entry in entries:
+        add = ["git", "config", "--file", name, "--add", "safe.directory", entry]
+        subprocess.run(add, cwd="/", check=True, capture_output=True)
+    return name
+
+
 def environment() -> dict[str, str]:
-    """The process environment without the user's GIT_ variables, pointed at no configuration."""
+    """The process environment without the user's GIT_ variables, and without the user's
+    configuration save for which checkouts to trust.
+    """
+    places = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     env.update(
-        GIT_CONFIG_GLOBAL=os.devnull,
+        GIT_CONFIG_GLOBAL=_trust(tuple(os.environ.get(place) for place in places)),
         GIT_CONFIG_SYSTEM=os.devnull,
         GIT_CONFIG_NOSYSTEM="1",
         GIT_ATTR_NOSYSTEM="1",
@@ -124,3 +152,15 @@ def text(where: Path, *arguments: str) -> str:
 def init(folder: Path) -> None:
     """Makes `folder` an empty repository without any of the user's templates."""
     git(folder, "init", "-q", "--template=", "-b", "patched")
+
+
+def sparse(clone: Path, paths: Sequence[str]) -> None:
+    """Lets a checkout of `clone` write `paths` only.
+
+    By hand, since `sparse-checkout set --no-cone` needs git 2.35 and Ubuntu 22.04 has 2.34.
+    """
+    git(clone, "config", "core.sparseCheckout", "true")
+    git(clone, "config", "core.sparseCheckoutCone", "false")
+    place = clone / ".git/info/sparse-checkout"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("".join(f"/{path}\n" for path in paths), encoding="utf-8")

@@ -98,11 +98,11 @@ def _start(base: Base, plan: Plan, state: State, target: Path, go_on: bool) -> i
             f"{target}: {', '.join(names[:at]) or 'nothing'}: in already, so there is nothing to do"
         )
     if at and not go_on:
+        back = "git reset" if (target / ".git").exists() else "patch -R"
         raise UserError(
             f"{target} has the series half applied. In it: {', '.join(names[:at])}. Missing: "
             f"{', '.join(names[at : plan.goal])}. Apply the rest with --continue, or take out what "
-            "is in (git reset) "
-            "and start again"
+            f"is in ({back}) and start again"
         )
     return at
 
