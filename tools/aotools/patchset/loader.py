@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,8 +141,8 @@ def load(path: str | Path) -> Library:
     if built != running:
         raise UserError(
             f"{place} was built for torch {built[0]} ({built[1]}), this is torch {running[0]} "
-            f"({running[1]}). Build it "
-            f"for this one: tools/patchset relink --wheel {running[0].partition('+')[0]}"
+            f"({running[1]}). Build it for this one: "
+            f"PYTHON={sys.executable} tools/patchset relink --wheel existing"
         )
     for other in _loaded.values():
         other.restore()

@@ -155,6 +155,8 @@ def parse_entries(asked: str, base: Base) -> list[str]:
         raise UserError(
             f"no linalg entry is called {', '.join(unknown)}. There are: {', '.join(ENTRIES)}"
         )
+    if not names:
+        raise UserError(f"--entries names none of the entries. There are: {', '.join(ENTRIES)}")
     return [name for name in ENTRIES if name in names]
 
 
@@ -320,10 +322,12 @@ def _link_command(wheel_: wheel.Wheel, objects: Sequence[Path], out: Path) -> li
     folders = list(dict.fromkeys(path.parent for path in libraries))
     others = sorted((wheel_.site / "nvidia").glob("*/lib"))  # what those need in turn
     result = [compiler()[0], "-shared", *map(str, objects), f"-Wl,-soname,{SONAME}", *_LINK]
-    result.append(f"-Wl,--version-script={out / 'link/exports.map'}")
+    # -Xlinker where a path follows: -Wl would split it at its commas.
+    result += ["-Xlinker", f"--version-script={out / 'link/exports.map'}"]
     result += map(str, libraries)
-    result += [f"-Wl,-rpath,{folder}" for folder in folders]
-    result += [f"-Wl,-rpath-link,{folder}" for folder in others]
+    for option, places in (("-rpath", folders), ("-rpath-link", others)):
+        for folder in places:
+            result += ["-Xlinker", option, "-Xlinker", str(folder)]
     return [*result, "-ldl"]
 
 
