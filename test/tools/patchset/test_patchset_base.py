@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -11,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from fake_base import FIELDS, FakeBase
 
-from aotools.env import UserError
+from aotools.env import ROOT, UserError
 from aotools.patchset import base
 from aotools.patchset.base import blob_id, parse_fields, read_patch
 
@@ -145,3 +147,13 @@ def test_the_real_base_is_sound() -> None:
     names = [patch.name for patch in real.patches()]
     assert names == [Path(name).name for name in names]
     assert all(not patch.problems for patch in real.patches())
+
+
+def test_a_users_python_needs_no_toml_reader() -> None:
+    code = (
+        "import sys; sys.modules.update(tomllib=None, tomli=None)\n"
+        "import aotools.gputest.cli, aotools.patchset.loader, aotools.patchset.preference\n"
+        "aotools.gputest.cli.parser()"
+    )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=variables)

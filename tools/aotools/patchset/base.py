@@ -14,11 +14,6 @@ from typing import Any
 
 from aotools.env import ROOT, UserError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 LINALG = "aten/src/ATen/native/cuda/linalg"
 FIELDS = (
     "Description",
@@ -176,6 +171,12 @@ def load(name: str, root: Path | None = None) -> Base:
     """Reads the base `name` ("v2.6.0") below `root` (default: patches/); UserError when unknown or
     malformed.
     """
+    # Here, because the loader and tools/gpu-test run in a user's Python, which need not have tomli.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     root = root or ROOT / "patches"
     path = root / name / "base.toml"
     if "/" in name or not path.is_file():
