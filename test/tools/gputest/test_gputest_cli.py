@@ -100,9 +100,10 @@ def test_dry_run_needs_neither_gpu_nor_libraries(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_budget_of_nothing_is_refused() -> None:
+@pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf"])
+def test_a_budget_of_nothing_is_refused(budget: str) -> None:
     with pytest.raises(UserError, match="positive"):
-        cli.main(["patchset", "--budget", "0"])
+        cli.main(["patchset", f"--budget={budget}"])
 
 
 def test_missing_libraries_are_named_with_what_to_do(

@@ -132,7 +132,22 @@ def test_resuming_from_elsewhere(tmp_path: Path) -> None:
         Record.open(tmp_path / "out" / "r.json", {**META, "driver": "590"}, tmp_path / "old.json")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"meta": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"meta": {}}',
+        '{"meta": [], "points": [], "checks": []}',
+        '{"meta": {}, "points": 5, "checks": []}',
+        '{"meta": {}, "points": [null], "checks": []}',
+        '{"meta": {}, "points": [{"op": "solve"}], "checks": []}',
+        '{"meta": {}, "points": [{"name": "a", "result": "pass"}], "checks": []}',
+        '{"meta": {}, "points": [], "checks": [], "jobs": []}',
+        '{"meta": {}, "points": [], "checks": [], "jobs": {"a": "done"}}',
+    ],
+)
 def test_what_is_no_record_is_refused_and_left(tmp_path: Path, text: str) -> None:
     path = tmp_path / "r.json"
     path.write_text(text)

@@ -64,7 +64,9 @@ class Record:
         """Reads a record; UserError when the file is not one."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path, data["meta"], data["points"], data["checks"], data.get("jobs", {}))
+            made = cls(path, data["meta"], data["points"], data["checks"], data.get("jobs", {}))
+            made.check_form()
+            return made
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{path} is not a record that can be read ({error}); move it away"
@@ -96,6 +98,21 @@ class Record:
                 )
             return cls(path, meta, old.points, old.checks, old.jobs), f"going on from {resume}"
         return cls(path, meta), ""
+
+    def check_form(self) -> None:
+        """ValueError when a part is not of the form that `save` writes."""
+        for name, table in (("meta", self.meta), ("jobs", self.jobs)):
+            if not isinstance(table, dict):
+                raise ValueError(f"its {name!r} is no table")
+        if not all(isinstance(entry, dict) for entry in self.jobs.values()):
+            raise ValueError("an entry of its 'jobs' is no table")
+        for name, rows in (("points", self.points), ("checks", self.checks)):
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                raise ValueError(f"its {name!r} is no list of tables")
+            for row in rows:
+                if ("result" in row) != (name == "checks"):
+                    raise ValueError(f"a row of its {name!r} belongs elsewhere: {row}")
+                check_row(row)
 
     def differences(self, meta: Mapping[str, Any]) -> str:
         """Which of the identity keys differ from those in `meta`: "driver, torch"; "" when none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import time
@@ -105,7 +106,7 @@ def upstream_tests(arguments: argparse.Namespace) -> Path:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the suite; 0 when everything ran and no check failed, 1 otherwise."""
-    if arguments.budget <= 0:
+    if not 0 < arguments.budget < math.inf:  # nan neither
         raise UserError(f"--budget {arguments.budget}: a positive number of seconds is needed")
     parts = plan.parse_parts(arguments.parts)
     tests = upstream_tests(arguments).absolute()
