@@ -349,10 +349,3 @@ def test_paths_with_commas_and_blanks(site: Path, tmp_path: Path) -> None:
     shutil.copytree(site, place / "site", symlinks=True)
     made = build(place / "site", place)
     assert str(place / "site/torch/lib") in facts.read(made.library).runpath
-
-
-@pytest.mark.parametrize("asked", ["", " , "])
-def test_no_entries_are_refused(tmp_path: Path, asked: str) -> None:
-    base, _ = toy_wheel.toy_base(tmp_path)
-    with pytest.raises(UserError, match="--entries names none of the entries"):
-        relink.parse_entries(asked, base)

@@ -155,8 +155,6 @@ def parse_entries(asked: str, base: Base) -> list[str]:
         raise UserError(
             f"no linalg entry is called {', '.join(unknown)}. There are: {', '.join(ENTRIES)}"
         )
-    if not names:
-        raise UserError(f"--entries names none of the entries. There are: {', '.join(ENTRIES)}")
     return [name for name in ENTRIES if name in names]
 
 
