@@ -488,3 +488,20 @@ def test_a_reader_that_left_is_no_error(lines: int) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("name", ["tree", "tré e"])
+def test_torch_is_linked_whatever_the_locale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    venv, tree = tmp_path / "venv", tmp_path / name
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (tree / "torch").mkdir(parents=True)
+    (tree / "torch/__init__.py").write_text("name = 'linked'\n")
+    monkeypatch.setattr(env, "VENV", venv)
+    env.link_torch(tree)
+    for locale in ("C", "C.UTF-8"):
+        variables = {"LC_ALL": locale, "PATH": os.environ["PATH"]}
+        code = [str(venv / "bin/python"), "-c", "import torch; print(torch.name)"]
+        done = subprocess.run(code, capture_output=True, text=True, env=variables)
+        assert (done.stdout, done.stderr) == ("linked\n", "")

@@ -150,8 +150,10 @@ def _make_venv() -> None:
 def link_torch(tree: Path) -> None:
     """Makes `import torch` in .venv find the wheel unpacked in `tree` (by a .pth file)."""
     path = venv_site() / PTH
-    if not path.exists() or path.read_text(encoding="utf-8") != f"{tree}\n":
-        write_file(path, f"{tree}\n")
+    # Python reads this file in the locale's encoding, and does not start when it cannot.
+    line = str(tree) if str(tree).isascii() else f"import sys; sys.path.append({str(tree)!a})"
+    if not path.exists() or path.read_text(encoding="utf-8") != f"{line}\n":
+        write_file(path, f"{line}\n")
 
 
 def tree_environment(tree: Path) -> dict[str, str]:
