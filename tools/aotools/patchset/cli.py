@@ -304,7 +304,8 @@ def _print_relinked(made: relink.Relinked) -> None:
         f"{facts['library']['bytes'] / 1e6:.2f} MB"
     )
     print(
-        f"  ours: {', '.join(facts['entries'])}; the other {15 - len(facts['entries'])} entries "
+        f"  ours: {', '.join(facts['entries']) or 'none'}; the other "
+        f"{15 - len(facts['entries'])} entries "
         "stay the wheel's"
     )
     print(f"  MAGMA: {magma_text}; needs {needs}")
