@@ -105,13 +105,23 @@ def test_missing_programs_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     ],
 )
 def test_source_option(given: list[str] | None, meant: tuple[str | None, Path | None]) -> None:
-    assert quickstart_run.source_option(given) == meant
+    assert quickstart.source_option(given) == meant
 
 
 @pytest.mark.parametrize("given", [["tarball"], ["apt", "x"], ["svn"], ["dir", "x", "y"]])
 def test_source_option_refused(given: list[str]) -> None:
     with pytest.raises(UserError, match="--source takes one of"):
-        quickstart_run.source_option(given)
+        quickstart.source_option(given)
+
+
+def test_a_wrong_source_is_told_before_anything_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for words in (["ftp"], ["dir", str(tmp_path / "none")]):
+        monkeypatch.setattr(sys, "argv", ["quickstart", "--source", *words])
+        with pytest.raises(UserError, match="--source"):
+            quickstart.main()
+    assert capsys.readouterr().out == ""
 
 
 def test_entries_text() -> None:

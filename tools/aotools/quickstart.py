@@ -18,6 +18,7 @@ from pathlib import Path
 from aotools import env
 from aotools.env import ROOT, UserError, run_cli
 from aotools.env_base import requirements
+from aotools.patchset import fetch
 from aotools.progress import size_text
 
 BASE = "v2.6.0"
@@ -119,6 +120,16 @@ def plan_text(needed: Sequence[Item]) -> str:
     return "\n".join(lines)
 
 
+def source_option(given: Sequence[str] | None) -> tuple[str | None, Path | None]:
+    """--source as (kind, path); UserError when the words do not fit."""
+    if given is None:
+        return None, None
+    kind, *rest = given
+    if kind not in fetch.SOURCES or len(rest) != (kind in ("tarball", "dir")):
+        raise UserError("--source takes one of: apt, git, tarball FILE, dir FOLDER")
+    return kind, Path(rest[0]) if rest else None
+
+
 def check_machine() -> None:
     """UserError that names the programs that are missing, before anything is downloaded."""
     compilers = [os.environ.get("CXX") or "g++"]
@@ -141,6 +152,9 @@ def check_packages() -> None:
 def main() -> int:
     """First stage in any Python, second stage in .venv's."""
     options = parser().parse_args()
+    _, given = source_option(options.source)
+    if given is not None and not given.exists():  # told before gigabytes are downloaded
+        raise UserError(f"--source {' '.join(options.source)}: there is no {given.absolute()}")
     if not options.planned:
         print("Patching, rebuilding and loading PyTorch's CUDA linear algebra.\n")
         print(plan_text(items(options.torch, venv=not options.no_venv)), flush=True)

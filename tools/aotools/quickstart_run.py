@@ -22,7 +22,7 @@ from aotools import env, plot
 from aotools.env import ROOT, UserError
 from aotools.patchset import apply, base, fetch, relink, wheel
 from aotools.progress import seconds_text, step
-from aotools.quickstart import BASE, EXISTING, OUT
+from aotools.quickstart import BASE, EXISTING, OUT, source_option
 from aten_overrides._errors import UserError as PackageError
 from aten_overrides._explain import grid
 from aten_overrides.cli.explain import table_of
@@ -117,16 +117,6 @@ def check_python_version(site: Path) -> None:
             f"with which {sys.prefix} was made. Remove .venv and run again with "
             "PYTHON=/path/to/that/python"
         )
-
-
-def source_option(given: Sequence[str] | None) -> tuple[str | None, Path | None]:
-    """--source as (kind, path); UserError when the words do not fit."""
-    if given is None:
-        return None, None
-    kind, *rest = given
-    if kind not in fetch.SOURCES or len(rest) != (kind in ("tarball", "dir")):
-        raise UserError("--source takes one of: apt, git, tarball FILE, dir FOLDER")
-    return kind, Path(rest[0]) if rest else None
 
 
 def indent(text: str) -> str:
