@@ -24,6 +24,7 @@ DTYPES = ("float32", "float64", "complex64", "complex128")
 LU_ROUTES = ("stock", "batched_cublas", "streamed_cusolver", "looped_cusolver")
 SOLVE_ROUTES = ("stock", "triangular_cublas", "batched_cublas", "looped_cusolver")
 EPS = {"float32": 2.0**-23, "complex64": 2.0**-23, "float64": 2.0**-52, "complex128": 2.0**-52}
+OPS = _runtime.OPS  # whose functions are ours while the overrides are enabled
 LIMIT = 30.0  # residuals, in units of n eps
 SYNCHRONISING = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
 SELECT = "ATEN_OVERRIDES_GPU_TEST_SELECT"  # the select library for a machine without a compiler
@@ -59,7 +60,7 @@ def switch(torch: Any, library: Library, ours: bool) -> None:
     cheap as it can be between two samples.
     """
     if ours:
-        library.install(_abi.wheel_linalg(torch), _runtime.OPS)
+        library.install(_abi.wheel_linalg(torch), OPS)
     else:
         library.restore()
 

@@ -67,6 +67,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(
         common, "switch", lambda torch, library, ours: setattr(library, "ours", ours)
     )
+    monkeypatch.setattr(common, "OPS", ("lu_factor", "lu_solve"))
     monkeypatch.setattr(common, "stock_kind", lambda torch: 1)
     yield fixture
     for name in NAMES:

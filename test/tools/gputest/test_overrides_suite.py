@@ -29,6 +29,7 @@ from aotools.gputest import (
 )
 from aotools.gputest.record import Record, Row, check_row
 from aotools.gputest.session import Rows, Session
+from aten_overrides import _probe
 
 MACHINE: Row = {
     "gpu": "NVIDIA H200",
@@ -44,7 +45,12 @@ def make_libs(folder: Path, version: str = "2.11.0+cu130") -> Path:
     library = folder / "overrides" / "gpu" / f"torch-{version}-abi1-x86_64"
     library.mkdir(parents=True)
     (library / overrides_library.GPU).write_text("gpu")
-    facts = {"torch": {"version": version}, "compiler": "GNU 12.2.0", "secret": "/home/someone"}
+    facts: dict[str, Any] = {
+        "torch": {"version": version},
+        "compiler": "GNU 12.2.0",
+        "secret": "/home/someone",
+    }
+    facts["sources"] = _probe.sources_digest()
     (library / "libaten_overrides_gpu.json").write_text(json.dumps(facts))
     (folder / "overrides" / overrides_library.SELECT).write_text("select")
     (folder / "upstream").mkdir()
@@ -144,8 +150,21 @@ class TestPacked:
             overrides_library.find(tmp_path, "2.11.0+cu130")
         cache = make_libs(tmp_path) / "overrides"
         next(cache.glob("gpu/*/*.json")).write_text("{}")
-        with pytest.raises(UserError, match=r"build facts of .* cannot be read"):
-            overrides_library.find(cache, "2.11.0+cu130")
+        for check in (overrides_library.require_present, self.find):
+            with pytest.raises(UserError, match=r"build facts of .* cannot be read"):
+                check(cache)
+
+    def find(self, cache: Path) -> None:
+        overrides_library.find(cache, "2.11.0+cu130")
+
+    def test_one_of_other_sources_is_refused_also_by_a_dry_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        libs = make_libs(tmp_path)
+        assert cli.main(["overrides", "--dry-run", "--libs", str(libs)]) == 0
+        monkeypatch.setattr(_probe, "sources_digest", lambda: "feed" * 16)
+        with pytest.raises(UserError, match=r"other sources .* checkout's \(feedfeedfeed\)"):
+            cli.main(["overrides", "--dry-run", "--libs", str(libs)])
 
     def test_the_select_library_stands_in_for_a_compiler(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,26 @@ def find(cache: Path, torch: str) -> Library:
     )
 
 
+def require_present(cache: Path) -> None:
+    """UserError where a gpu library in the cache was made of other sources than the checkout's: its
+    figures would stand beside a commit that they are not of.
+    """
+    from aten_overrides import _probe
+
+    present = _probe.sources_digest()
+    for path in sorted(cache.glob(f"gpu/*/{GPU}")):
+        try:
+            facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            built = str(facts["sources"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"the build facts of {path} cannot be read ({error})") from None
+        if built != present:
+            raise UserError(
+                f"{path} was built from other sources ({built[:12]}) than this checkout's "
+                f"({present[:12]}); build it again by `tools/gpu-test pack`"
+            )
+
+
 def environment(folder: Path) -> dict[str, str]:
     """What makes the package use the packed libraries: the gpu library always, and the select
     library where no compiler could make it.

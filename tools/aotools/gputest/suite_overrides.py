@@ -72,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     libs = arguments.libs.absolute()
     tests = arguments.tests or libs / "upstream" / "test_linalg.py"
     jobs = plan_overrides.jobs(parts, tests.absolute())
+    cache = libs / overrides_library.NAME
+    overrides_library.require_present(cache)
     if arguments.dry_run:
         print(suite_patchset.plan_text(jobs))
         return 0
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     log = arguments.logs.absolute() / f"{TOPIC}.log"
     started = time.monotonic()
     machine = runner.probe(log)
-    library = overrides_library.find(libs / overrides_library.NAME, str(machine["torch"]))
+    library = overrides_library.find(cache, str(machine["torch"]))
     found = {library.name: library}
     os.environ.update(overrides_library.environment(libs))
     commit = suite_patchset.commit_of_checkout(arguments.commit, libraries.manifest(libs))
