@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
     from aten_overrides.measure.operations import operation
     from aten_overrides.scan import picture
     from aten_overrides.scan.report import report
-    from aten_overrides.scan.run import read, scan
+    from aten_overrides.scan.run import MOST_EXPLAINED, read, scan
     from aten_overrides.scan.search import Settings
     from aten_overrides.scan.target import Target
     from aten_overrides.scan.verdict import changes, check_baseline, outcome
@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
         clock=options.clock,
         path=options.json,
         resume=options.resume,
-        explain=not options.no_explain,
+        explain=0 if options.no_explain else MOST_EXPLAINED,
         command=shlex.join(["aten-overrides", *sys.argv[1:]]),
     )
     if baseline is not None:

@@ -15,7 +15,8 @@ COMPLEX_WORK = 4  # a complex multiplication and addition against a real one
 class Operation:
     """``work``: real floating-point operations by (n, nrhs), LAPACK's counts; nominal where an
     iteration decides. input: "general", "positive" definite or "factored" (LU and pivots). rhs:
-    whether there are right-hand sides. factor: whether LU factorisation is part of it.
+    whether there are right-hand sides. entries: of torch's linalg library, those that decide its
+    speed; the first that the overrides have is the one whose routes are compared.
     """
 
     name: str
@@ -23,7 +24,7 @@ class Operation:
     work: Callable[[int, int], float]
     input: str = "general"
     rhs: bool = False
-    factor: bool = False
+    entries: tuple[str, ...] = ()
 
 
 def _cube(factor: float) -> Callable[[int, int], float]:
@@ -37,43 +38,71 @@ OPERATIONS = {
             "lu_factor_ex",
             lambda torch, a, p, b: torch.linalg.lu_factor_ex(a),
             _cube(2 / 3),
-            factor=True,
+            entries=("lu_factor",),
         ),
         Operation(
             "solve_ex",
             lambda torch, a, p, b: torch.linalg.solve_ex(a, b),
             lambda n, nrhs: 2 / 3 * n**3 + 2 * n**2 * nrhs,
             rhs=True,
-            factor=True,
+            entries=("lu_factor",),
         ),
-        Operation("inv_ex", lambda torch, a, p, b: torch.linalg.inv_ex(a), _cube(2), factor=True),
+        Operation(
+            "inv_ex",
+            lambda torch, a, p, b: torch.linalg.inv_ex(a),
+            _cube(2),
+            entries=("lu_factor",),
+        ),
         Operation(
             "lu_solve",
             lambda torch, a, p, b: torch.linalg.lu_solve(a, p, b),
             lambda n, nrhs: 2.0 * n**2 * nrhs,
             input="factored",
             rhs=True,
+            entries=("lu_solve",),
         ),
         Operation(
-            "slogdet", lambda torch, a, p, b: torch.linalg.slogdet(a), _cube(2 / 3), factor=True
+            "slogdet",
+            lambda torch, a, p, b: torch.linalg.slogdet(a),
+            _cube(2 / 3),
+            entries=("lu_factor",),
         ),
-        Operation("det", lambda torch, a, p, b: torch.linalg.det(a), _cube(2 / 3), factor=True),
-        Operation("eigh", lambda torch, a, p, b: torch.linalg.eigh(a), _cube(9)),
-        Operation("eigvalsh", lambda torch, a, p, b: torch.linalg.eigvalsh(a), _cube(4 / 3)),
+        Operation(
+            "det", lambda torch, a, p, b: torch.linalg.det(a), _cube(2 / 3), entries=("lu_factor",)
+        ),
+        Operation("eigh", lambda torch, a, p, b: torch.linalg.eigh(a), _cube(9), entries=("eigh",)),
+        Operation(
+            "eigvalsh",
+            lambda torch, a, p, b: torch.linalg.eigvalsh(a),
+            _cube(4 / 3),
+            entries=("eigh",),
+        ),
         Operation(
             "cholesky_ex",
             lambda torch, a, p, b: torch.linalg.cholesky_ex(a),
             _cube(1 / 3),
             input="positive",
+            entries=("cholesky",),
         ),
-        Operation("qr", lambda torch, a, p, b: torch.linalg.qr(a), _cube(8 / 3)),
-        Operation("svdvals", lambda torch, a, p, b: torch.linalg.svdvals(a), _cube(8 / 3)),
-        Operation("svd", lambda torch, a, p, b: torch.linalg.svd(a), _cube(22)),
+        Operation(
+            "qr",
+            lambda torch, a, p, b: torch.linalg.qr(a),
+            _cube(8 / 3),
+            entries=("geqrf", "orgqr"),
+        ),
+        Operation(
+            "svdvals",
+            lambda torch, a, p, b: torch.linalg.svdvals(a),
+            _cube(8 / 3),
+            entries=("svd",),
+        ),
+        Operation("svd", lambda torch, a, p, b: torch.linalg.svd(a), _cube(22), entries=("svd",)),
         Operation(
             "lstsq",
             lambda torch, a, p, b: torch.linalg.lstsq(a, b),
             lambda n, nrhs: 4 / 3 * n**3 + 4 * n**2 * nrhs,
             rhs=True,
+            entries=("gels", "geqrf", "lstsq"),
         ),
         Operation("matmul", lambda torch, a, p, b: torch.matmul(a, a), _cube(2)),
     )
@@ -86,6 +115,13 @@ def operation(name: str) -> Operation:
     if short not in OPERATIONS:
         raise UserError(f"there is no operation {name!r}; known are {', '.join(OPERATIONS)}")
     return OPERATIONS[short]
+
+
+def overridden(op: Operation) -> str:
+    """The entry through which the overrides decide the speed of an operation, "" if none does."""
+    from aten_overrides import _runtime
+
+    return next((entry for entry in op.entries if entry in _runtime.OPS), "")
 
 
 def work(op: Operation, dtype: str, batch: int, n: int, nrhs: int) -> float:
@@ -123,9 +159,10 @@ class Problems:
         """The call at n, its input ready."""
         torch, op, batch = self._torch, self.op, self.batch
         count = batch * n * n
-        source = self._buffer(count + (batch * n * self.nrhs if op.rhs else 0))
+        right = batch * n * self.nrhs if op.rhs else 0
+        source = self._buffer(count + right)
         a = source[:count].view(batch, n, n)
-        b = source[count : count + batch * n * self.nrhs].view(batch, n, self.nrhs)
+        b = source[count : count + right].view(batch, n, self.nrhs) if op.rhs else None
         pivots = None
         if op.input != "general":
             if self._shaped is None or self._shaped.numel() < count:

@@ -12,7 +12,7 @@ from typing import Any
 
 from aten_overrides._errors import UserError
 from aten_overrides.measure.clock import Call
-from aten_overrides.measure.operations import operation
+from aten_overrides.measure.operations import operation, overridden
 from aten_overrides.scan.kernels import Trace
 from aten_overrides.scan.search import Skipped
 from aten_overrides.scan.target import Measured, Target
@@ -98,13 +98,6 @@ def forcing(op: str, route: str | None) -> Iterator[None]:
             library.force_route(op, None)
 
 
-def _routed(op_name: str) -> str:
-    """The overridden entry that decides the speed of an operation, "" if none does."""
-    if op_name == "lu_solve":
-        return "lu_solve"
-    return "lu_factor" if operation(op_name).factor else ""
-
-
 def alternatives(target: Target, torch: Any) -> tuple[list[Alternative], str]:
     """Other ways to run a target, and the reason why some or all cannot be tried."""
     if target.path:
@@ -114,7 +107,7 @@ def alternatives(target: Target, torch: Any) -> tuple[list[Alternative], str]:
     magma = ["magma"] if torch.cuda.has_magma else []
     names = ["default", "cusolver", *magma]
     found = [Alternative(f"stock, {name}", partial(stock, torch, name)) for name in names]
-    entry = _routed(target.op)
+    entry = overridden(operation(target.op))
     if not entry:
         return found, ""
     from aten_overrides import _runtime

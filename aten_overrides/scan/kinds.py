@@ -152,12 +152,14 @@ def classify(
     index = 0
     while index < len(told):
         verdict = told[index]
-        following = told[index + 1] if index + 1 < len(told) else None
+        rest = [one for one in told[index + 1 :] if one.result == "found"]
+        following = rest[0] if rest else None
         up = verdict.jump.log_factor > 0
         if up and following is not None and _comes_back(verdict, following):
             made = _finding(samples, verdict, "drop", least)
             findings.append(dataclasses.replace(made, until=following.jump.below))
-            index += 2
+            told.remove(following)
+            index += 1
             continue
         stop = following.jump.size if following is not None else None
         kind = "tooth" if up and _fades(samples, verdict.jump, stop, work) else "step"

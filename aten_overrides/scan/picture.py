@@ -64,16 +64,22 @@ def _curve(axis: Any, scan: Scan) -> None:
     axis.plot(sizes, middle, color=style.BLUE, marker="o", markersize=2.5, linewidth=1)
     axis.set(xlabel="n", ylabel=unit, ylim=(0, None))
     axis.grid(visible=True, color=style.LIGHT, linewidth=0.7)
-    findings = sorted((one.finding for one in scan.findings), key=lambda one: -one.factor)
-    for finding in findings[:MOST_MARKED]:
-        line = ":" if finding.ambiguous else "--"
-        axis.axvline(finding.size - 0.5, color=style.RED, linestyle=line, linewidth=1.2)
+    certain = sorted(
+        (one.finding for one in scan.findings if not one.finding.ambiguous),
+        key=lambda one: -one.factor,
+    )[:MOST_MARKED]
+    for finding in scan.findings:
+        if finding.finding.ambiguous:
+            axis.axvline(
+                finding.finding.size - 0.5, color=style.PALETTE[-1], linestyle=":", linewidth=1
+            )
+    for number, one in enumerate(sorted(certain, key=lambda finding: finding.size)):
+        axis.axvline(one.size - 0.5, color=style.RED, linestyle="--", linewidth=1.2)
         axis.annotate(
-            f" {finding.kind} at {finding.size}\n {finding.factor:.2f}x"
-            + (" AMBIGUOUS" if finding.ambiguous else ""),
-            xy=(finding.size - 0.5, 1.0),
+            f" {one.kind} at {one.size}\n {one.factor:.2f}x",
+            xy=(one.size - 0.5, 0.02 + 0.14 * (number % 3)),
             xycoords=("data", "axes fraction"),
-            va="top",
+            va="bottom",
             ha="left",
             fontsize=8,
             color=style.DARK,

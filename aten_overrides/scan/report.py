@@ -86,6 +86,9 @@ def report(scan: Scan, outcome: Outcome, compared: list[Change] | None = None) -
         lines.append(f"AMBIGUOUS too: {', '.join(map(str, others))}")
     if not scan.findings:
         lines.append(f"no jump of {scan.settings.factor}x or more between neighbouring sizes")
+    if scan.skipped:
+        told = "; ".join(f"{size}: {reason}" for size, reason in list(scan.skipped.items())[:2])
+        lines.append(f"{len(scan.skipped)} sizes were skipped: {told}")
     if scan.resolution > 1:
         lines.append(
             f"stretches narrower than {scan.resolution} sizes between those measured may be missed"

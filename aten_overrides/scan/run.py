@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +51,7 @@ class Explained:
 
 @dataclass
 class Scan:
-    """A scan's result. ``levels``: (median seconds, least, most, samples) by size."""
+    """A scan's result. ``levels``: (seconds, lower and upper quartile, samples) by size."""
 
     target: Target
     wanted: tuple[int, int, int]  # first, last, step
@@ -81,8 +82,8 @@ class Scan:
             "resolution": self.resolution,
             "unresolved": {str(size): most for size, most in self.unresolved.items()},
             "levels": {
-                str(size): [_ms(median), _ms(least), _ms(most), count]
-                for size, (median, least, most, count) in self.levels.items()
+                str(size): [_ms(level), _ms(low), _ms(high), count]
+                for size, (level, low, high, count) in self.levels.items()
             },
             "work": None if self.work is None else {str(n): w for n, w in self.work.items()},
             "skipped": {str(size): reason for size, reason in self.skipped.items()},
@@ -182,19 +183,22 @@ def scan(
     clock: str = "auto",
     path: Path | None = None,
     resume: bool = False,
-    explain: bool = True,
+    explain: int = MOST_EXPLAINED,
     command: str = "",
     meta: dict[str, Any] | None = None,
 ) -> Scan:
     """Scan ``target`` over sizes first, last, step for at most about ``budget`` seconds.
 
     path: where the JSON is written after every stage, so that an interrupted scan goes on with
-    ``resume``. UserError if the earlier scan is of another target or machine.
+    ``resume``. meta: the machine's, if it is known already. explain: of how many findings both
+    sides are looked at. UserError if the earlier scan is of another target or machine.
     """
     started = time.monotonic()
     curve = measured(target, torch, clock)
-    facts = dict(meta or machine.machine(torch, target.device == "cuda"))
-    facts |= {"command": command, "clocks_before": machine.clocks() if facts["gpu"] else None}
+    facts = {**(meta or machine.machine(torch, target.device == "cuda")), "command": command}
+    watched = meta is None and facts["gpu"] is not None
+    if watched:
+        facts["clocks_before"] = machine.clocks()
     search = Search(curve, range(wanted[0], wanted[1] + 1, wanted[2]), settings)
     end = started + budget * SEARCH_SHARE
     search.left = lambda: end - time.monotonic()
@@ -212,11 +216,11 @@ def scan(
     with _surroundings(target):
         search.run()
         result = state()
-        if explain:
-            left = _left(started + budget)
-            for explained in _worst(result.findings)[:MOST_EXPLAINED]:
-                _explain(explained, curve, target, left)
-    result.meta["clocks_after"] = machine.clocks() if facts["gpu"] else None
+        left = _left(started + budget)
+        for explained in _worst(result.findings)[:explain]:
+            _explain(explained, curve, target, left)
+    if watched:
+        result.meta["clocks_after"] = machine.clocks()
     result.seconds = time.monotonic() - started
     if path is not None:
         write_atomically(path, json.dumps(result.json()) + "\n")
@@ -255,7 +259,8 @@ def _result(
     levels = {}
     for size in samples.sizes():
         values = samples.seconds(size)
-        levels[size] = (statistics.median(values), min(values), max(values), len(values))
+        low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
+        levels[size] = (math.exp(samples.log_level(size)), low, high, len(values))
     sizes = list(levels)
     work = {size: float(curve.work(size)) for size in sizes} if curve.work else None
     gaps = [b - a for a, b in itertools.pairwise(sizes)]

@@ -57,8 +57,8 @@ class Result:
         return (
             f"planted notches of 1.2x to 4x: {self.found} of {self.planted} found at the exact "
             f"size ({share:.1f} %), {self.same_kind} of them with their kind; {self.beside} "
-            f"further findings\nclean curves: {self.alarms} of {self.clean} with a finding (AMBIGUOUS ones "
-            f"included), {self.undecided} not decided\n"
+            f"further findings\nclean curves: {self.alarms} of {self.clean} with a finding "
+            f"(AMBIGUOUS ones included), {self.undecided} not decided\n"
             f"{self.samples / (self.planted + self.clean):.0f} samples a curve"
         )
 

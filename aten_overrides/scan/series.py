@@ -131,6 +131,8 @@ class Samples:
         return self._fit
 
     def _fitted(self) -> Fit:
+        if not self._logs:
+            return Fit({}, {})
         by_round: dict[int, list[int]] = {}
         for size, logs in self._logs.items():
             for number in logs:
