@@ -22,6 +22,9 @@ from aten_overrides._gpu import Library
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 LU_ROUTES = ("stock", "batched_cublas", "streamed_cusolver", "looped_cusolver")
+NATIVE = "batched_native"
+# Where NaN must reach the results: our kernels, and cuSOLVER's, to which we see.
+ANSWERED_FOR = {NATIVE, "streamed_cusolver", "looped_cusolver"}
 SOLVE_ROUTES = ("stock", "triangular_cublas", "batched_cublas", "looped_cusolver")
 EPS = {"float32": 2.0**-23, "complex64": 2.0**-23, "float64": 2.0**-52, "complex128": 2.0**-52}
 OPS = _runtime.OPS  # whose functions are ours while the overrides are enabled
@@ -88,6 +91,28 @@ def forced(library: Library, route: str, op: str = "lu_factor") -> Iterator[None
         yield
     finally:
         library.force_route(op, None)
+
+
+def lu_routes(library: Library) -> tuple[str, ...]:
+    """The routes of lu_factor that can be forced here: ours among them if they can run."""
+    usable = _select.Native(library.native()) is _select.Native.USABLE
+    return (*LU_ROUTES, NATIVE) if usable else LU_ROUTES
+
+
+def chosen(library: Library, dtype: str, batch: int, n: int, preference: str) -> str:
+    """The route that lu_factor takes of itself for square matrices."""
+    return library.lu_factor_route(
+        dtype, batch, n, n, preference=preference, native=library.native()
+    )
+
+
+def used(library: Library, before: Mapping[tuple[str, str], int]) -> set[str]:
+    """The routes of lu_factor taken since `before`, which library.counts() gave."""
+    return {
+        route
+        for (op, route), count in library.counts().items()
+        if op == "lu_factor" and count != before.get((op, route), 0)
+    }
 
 
 def matrices(torch: Any, dtype: str, batch: int, m: int, n: int) -> Any:

@@ -71,7 +71,7 @@ def measure(
     a = common.matrices(session.torch, dtype, batch, n, n)
     routes = [route for route in common.LU_ROUTES if not grid.hopeless(batch, route)]
     for preference in PREFERENCES:
-        chosen = library.lu_factor_route(dtype, batch, n, n, preference=preference)
+        chosen = common.chosen(library, dtype, batch, n, preference)
         if chosen not in routes:
             routes.append(chosen)
     call = partial(session.torch.linalg.lu_factor_ex, a)
@@ -101,7 +101,7 @@ def judge(grid: Grid, library: Any, dtype: str, batch: int, n: int, ms: dict[str
             for route, value in rivals.items()
             if route != "stock" or preference == "default"
         }
-        chosen = library.lu_factor_route(dtype, batch, n, n, preference=preference)
+        chosen = common.chosen(library, dtype, batch, n, preference)
         best = min(usable, key=lambda route: usable[route], default=chosen)
         rows.append((ms[chosen] / ms[best], batch, n, chosen, best))
 

@@ -22,7 +22,7 @@ def allocs(session: Session) -> None:
     """Allocator calls of one lu_factor_ex: at most 6 and the same for every batch."""
     torch = session.torch
     library = common.enable()
-    for route in ("choice", *common.LU_ROUTES):
+    for route in ("choice", *common.lu_routes(library)):
         counts = {}
         with common.forced(library, route):
             for batch in BATCHES:

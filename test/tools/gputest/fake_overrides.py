@@ -54,6 +54,9 @@ class Library:
     def lu_factor_route(self, dtype: str, batch: int, m: int, n: int, **_: object) -> str:
         return self.choice
 
+    def native(self) -> int:
+        return 0  # Native.NOT_BUILT
+
     def counts(self) -> dict[tuple[str, str], int]:
         return dict(self.used)
 

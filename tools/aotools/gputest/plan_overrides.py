@@ -74,6 +74,7 @@ def _checks() -> list[Job]:
         ("graphs", "beside-work", "part_graphs:beside_work", 8, 60, {}),
         ("graphs", "compile", "part_graphs:compiled", 60, 150, {}),
         ("kinds", "bad", "part_bad:run", 30, 120, {}),
+        ("kinds", "native", "part_native:run", 30, 120, {}),
         ("kinds", "limits", "part_kinds:limits", 15, 120, {}),
         ("kinds", "offsets", "part_kinds:offsets", 15, 120, {}),
         ("kinds", "views", "part_kinds:views", 10, 90, {}),
