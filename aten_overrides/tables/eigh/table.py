@@ -67,7 +67,11 @@ def from_record(record: Path) -> EighTable:
     data = read_record(record)
     times: dict[tuple[str, str, int, int], dict[str, float]] = {}
     for point in data["points"]:
-        if point.get("op") in EIGH_OPS and point.get("backend") in EIGH_BACKENDS:
+        if (
+            point.get("op") in EIGH_OPS
+            and point.get("backend") in EIGH_BACKENDS
+            and point.get("clock", "stream") == "stream"  # all by one clock
+        ):
             try:
                 key = (point["op"], point["dtype"], point["batch"], point["n"])
                 times.setdefault(key, {})[point["backend"]] = point["ms"]

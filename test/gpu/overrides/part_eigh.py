@@ -217,7 +217,7 @@ def uses(session: Session) -> None:
         expected = torch.linalg.eigvalsh(a)
         wide = torch.zeros(12, 66, 40, dtype=a.dtype, device="cuda")[:, ::2, :33]
         wide.copy_(a)
-        out = (torch.empty(0, dtype=a.dtype, device="cuda"), torch.empty(0, dtype=a.dtype).cuda())
+        out = tuple(torch.empty(0, dtype=a.dtype, device="cuda") for _ in range(2))
         for route in eig.ROUTES:
             with common.forced(library, route, "eigh"):
                 values, vectors = torch.linalg.eigh(wide.view_as(wide).mT)
