@@ -155,25 +155,34 @@ class Problems:
             )
         return self._source
 
-    def call(self, n: int) -> Callable[[], Any]:
-        """The call at n, its input ready."""
+    def _arguments(self, n: int) -> tuple[Any, Any, Any]:
+        """Matrices, pivots (None) and right-hand sides (None) at n."""
         torch, op, batch = self._torch, self.op, self.batch
         count = batch * n * n
         right = batch * n * self.nrhs if op.rhs else 0
         source = self._buffer(count + right)
         a = source[:count].view(batch, n, n)
         b = source[count : count + right].view(batch, n, self.nrhs) if op.rhs else None
-        pivots = None
-        if op.input != "general":
-            if self._shaped is None or self._shaped.numel() < count:
-                self._shaped = torch.empty(source.numel(), dtype=self._dtype, device=self._device)
-            shaped = self._shaped[:count].view(batch, n, n)
-            shaped.copy_(a)
-            shaped.diagonal(dim1=-2, dim2=-1).fill_(4 * n)
-            a = shaped
-        if op.input == "factored":
-            rows = torch.arange(n, device=self._device)
-            pivots = (rows + 1 + rows * 7919 % (n - rows)).to(torch.int32).expand(batch, n)
-            pivots = pivots.contiguous()
-            a = a.transpose(-2, -1)  # as lu_factor returns it: column by column
-        return lambda: op.run(torch, a, pivots, b)
+        if op.input == "general":
+            return a, None, b
+        if self._shaped is None or self._shaped.numel() < count:
+            self._shaped = torch.empty(source.numel(), dtype=self._dtype, device=self._device)
+        shaped = self._shaped[:count].view(batch, n, n)
+        shaped.copy_(a)
+        shaped.diagonal(dim1=-2, dim2=-1).fill_(4 * n)
+        if op.input != "factored":
+            return shaped, None, b
+        rows = torch.arange(n, device=self._device)
+        pivots = (rows + 1 + rows * 7919 % (n - rows)).to(torch.int32).expand(batch, n)
+        # As lu_factor returns it: column by column.
+        return shaped.transpose(-2, -1), pivots.contiguous(), b
+
+    def input(self, n: int) -> tuple[Any, Any]:
+        """The matrices at n, and the right-hand sides or None."""
+        a, _, b = self._arguments(n)
+        return a, b
+
+    def call(self, n: int) -> Callable[[], Any]:
+        """The call at n, its input ready."""
+        a, pivots, b = self._arguments(n)
+        return lambda: self.op.run(self._torch, a, pivots, b)

@@ -1,0 +1,178 @@
+"""Times all rivals of every case of a grid in the same rounds."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from aten_overrides._errors import UserError
+from aten_overrides.bench.grids import Case
+from aten_overrides.bench.rivals import NotHere, Rival, Rivals, check_route
+from aten_overrides.measure.clock import Call, Clock
+from aten_overrides.measure.operations import Problems, operation, work
+
+ROUNDS = 7
+FEW_ROUNDS = 3
+LONG = 0.06  # seconds of a call from which FEW_ROUNDS are enough
+HOPELESS = 20.0  # times the best: its warm-up is its only sample
+LIMIT_N = {"cuda": 8192, "cpu": 512}  # of the matrix product that stands for the arithmetic limit
+LIMIT_BYTES = {"cuda": 2 << 30, "cpu": 64 << 20}  # of the copy that stands for the memory's
+ITEM = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine can do at most, measured in the same run: bytes a second of a copy (read and
+    written), and floating-point operations a second by real dtype of a matrix product.
+    """
+
+    bytes_per_second: float
+    flops: dict[str, float]
+
+    def seconds(self, case: Case) -> float:
+        """The least time of a case: its nominal work at the product's speed, or its matrices read
+        and written once, whichever is longer.
+        """
+        real = {"complex64": "float32", "complex128": "float64"}.get(case.dtype, case.dtype)
+        arithmetic = work(operation(case.op), case.dtype, case.batch, case.n, case.nrhs)
+        moved = 2 * case.batch * case.n * case.n * ITEM[case.dtype]
+        return max(arithmetic / self.flops[real], moved / self.bytes_per_second)
+
+
+@dataclass
+class Bench:
+    """Rows of the record: points and skips; what was left out for want of time."""
+
+    limits: Limits | None = None
+    points: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[Case] = field(default_factory=list)
+
+
+def measure_limits(torch: Any, clock: Clock, device: str, dtypes: set[str]) -> Limits:
+    """The machine's limits for the real dtypes of ``dtypes``; TF32 stays off."""
+    count = LIMIT_BYTES[device] // 4
+    source = torch.ones(count, device=device)
+    target = torch.empty_like(source)
+    copy = _median(clock, partial(target.copy_, source))
+    flops = {}
+    n = LIMIT_N[device]
+    for dtype in ("float32", "float64"):
+        wide = {"float32": "complex64", "float64": "complex128"}[dtype]
+        if not {dtype, wide} & dtypes:
+            continue
+        a = torch.ones(n, n, dtype=getattr(torch, dtype), device=device)
+        flops[dtype] = 2.0 * n**3 / _median(clock, partial(torch.matmul, a, a))
+        del a
+    return Limits(8.0 * count / copy, flops)
+
+
+def _median(clock: Clock, call: Call) -> float:
+    estimate = clock.warm(call)
+    return statistics.median(clock.seconds(call, estimate) for _ in range(5))
+
+
+def bench(
+    cases: list[Case],
+    rivals: Rivals,
+    clock: Clock,
+    budget: float,
+    tell: Callable[[str], None] = lambda words: None,
+) -> Bench:
+    """Time every case; what does not fit into ``budget`` seconds is named in ``left_out``."""
+    end = time.monotonic() + budget
+    result = Bench()
+    result.limits = measure_limits(
+        rivals.torch, clock, rivals.device, {case.dtype for case in cases}
+    )
+    for number, case in enumerate(cases):
+        if time.monotonic() > end:
+            result.left_out = cases[number:]
+            break
+        _one_case(case, rivals, clock, result, end)
+        tell(f"{number + 1} of {len(cases)}: {case.op} {case.dtype} {case.batch} x {case.n}")
+    for name, reason in rivals.missing.items():
+        result.checks.append(_skip("rival", {"rival": name}, reason))
+    return result
+
+
+def _skip(name: str, params: dict[str, Any], reason: str) -> dict[str, Any]:
+    return {"name": name, "params": params, "result": "skip", "value": None, "reason": reason}
+
+
+def _one_case(case: Case, rivals: Rivals, clock: Clock, result: Bench, end: float) -> None:
+    op = operation(case.op)
+    problems = Problems(rivals.torch, op, case.dtype, case.batch, case.nrhs, rivals.device)
+    ready: dict[str, tuple[Rival, Call, float]] = {}
+    samples: dict[str, list[float]] = {}
+    for rival in rivals.of(case):
+        params = {**vars(case), "rival": rival.name}
+        if time.monotonic() > end:
+            result.checks.append(_skip("timed", params, "the time budget was spent"))
+            continue
+        try:
+            with rival.enter():
+                call = rival.call(problems, case)
+                estimate = clock.warm(call)
+                check_route(rival, call)
+        except (NotHere, UserError) as error:
+            result.checks.append(_skip("timed", params, str(error)))
+            continue
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            result.checks.append(_skip("timed", params, said))
+            continue
+        ready[rival.name] = (rival, call, estimate)
+        samples[rival.name] = []
+    _rounds(ready, samples, clock, random.Random(case.n))
+    assert result.limits is not None
+    for name, (rival, _, estimate) in ready.items():
+        values = samples[name] or [estimate]
+        result.points.append(_point(case, rival, values, result.limits, not samples[name]))
+
+
+def _rounds(
+    ready: dict[str, tuple[Rival, Call, float]],
+    samples: dict[str, list[float]],
+    clock: Clock,
+    chosen: random.Random,
+) -> None:
+    best = min((estimate for _, _, estimate in ready.values()), default=0.0)
+    order = [name for name, (_, _, estimate) in ready.items() if estimate < HOPELESS * best]
+    for number in range(ROUNDS):
+        chosen.shuffle(order)
+        for name in order:
+            rival, call, estimate = ready[name]
+            if number >= FEW_ROUNDS and estimate > LONG:
+                continue
+            with rival.enter():
+                samples[name].append(clock.seconds(call, estimate))
+
+
+def _point(
+    case: Case, rival: Rival, values: list[float], limits: Limits, once: bool
+) -> dict[str, Any]:
+    seconds = statistics.median(values)
+    operations = work(operation(case.op), case.dtype, case.batch, case.n, case.nrhs)
+    point = {
+        "op": case.op,
+        "dtype": case.dtype,
+        "m": case.n,
+        "n": case.n,
+        "batch": case.batch,
+        "nrhs": case.nrhs,
+        "backend": rival.backend,
+        "preference": rival.preference,
+        "library": rival.library,
+        "ms": float(f"{seconds * 1e3:.5g}"),
+        "spread": [float(f"{value * 1e3:.5g}") for value in (min(values), max(values))],
+        "repeats": len(values),
+        "gflops": float(f"{operations / seconds * 1e-9:.4g}"),
+        "limit_share": float(f"{limits.seconds(case) / seconds:.4g}"),
+    }
+    return {**point, "note": "one call: over 20 times the best one's"} if once else point

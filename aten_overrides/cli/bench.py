@@ -1,0 +1,96 @@
+"""``aten-overrides bench``: the project's own numbers, with the rivals in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from aten_overrides._errors import UserError
+from aten_overrides.cli import Command
+
+EPILOG = """\
+Rivals: torch as it is and with each preferred library; the overrides, and each of their back ends
+forced, which are cuBLAS, cuSOLVER and our kernels called directly; CuPy and JAX where installed
+(JAX's times include its wait for the result). All rivals of a problem are timed in the same rounds,
+in random order, by events behind a flushed L2 cache. The limit is measured in the same run: the
+nominal work at the speed of a large matrix product without TF32, or one read and write of the
+matrices at the speed of a copy, whichever is longer.
+
+exit code: 0 all was timed, 1 something was left out for want of time, 2 nothing could be timed.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--grid", default="readme", help="readme, lu, small or a .json file; default: readme"
+    )
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda if there is one")
+    parser.add_argument(
+        "--budget", type=float, default=300, metavar="SECONDS", help="default: %(default)g"
+    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write a record there")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the share of the limit")
+    parser.add_argument("--no-others", action="store_true", help="leave out CuPy and JAX")
+    parser.add_argument("--commit", help="the commit, for the record")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Time the grid; print the table, write record and picture."""
+    from aten_overrides._files import write_atomically
+    from aten_overrides._runtime import import_torch
+    from aten_overrides.bench import grids, picture, report
+    from aten_overrides.bench.rivals import Rivals
+    from aten_overrides.bench.run import bench
+    from aten_overrides.measure import machine, style
+    from aten_overrides.measure.clock import clock_for
+
+    cases = grids.load(options.grid)
+    if not options.budget > 0:
+        raise UserError(f"--budget must be above 0 seconds, found {options.budget}")
+    for path in (options.out, options.png.resolve().parent if options.png else None):
+        if path is not None and not path.is_dir():
+            raise UserError(f"there is no folder {path}")
+    if options.png:
+        style.pyplot()  # say so now if it is missing
+    torch = import_torch()
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no GPU here; --device cpu times the CPU")
+    meta = {
+        "topic": "bench",
+        "command": shlex.join(["aten-overrides", *sys.argv[1:]]),
+        "commit": options.commit,
+        **machine.machine(torch, device == "cuda"),
+        "grid": options.grid,
+    }
+    tell = (lambda words: None) if options.quiet else (lambda words: print(words, file=sys.stderr))
+    rivals = Rivals(torch, device, not options.no_others)
+    found = bench(cases, rivals, clock_for(torch, device == "cuda"), options.budget, tell)
+    if not found.points:
+        reasons = "; ".join(sorted({row["reason"] for row in found.checks})) or "no time"
+        raise UserError(f"nothing could be timed: {reasons}")
+    assert found.limits is not None
+    meta["limits"] = {"bytes_per_second": found.limits.bytes_per_second, **found.limits.flops}
+    print(report.table(found.points))
+    for row in found.checks:
+        print(f"not timed: {row['params']}: {row['reason']}")
+    if found.left_out:
+        print(
+            f"{len(found.left_out)} problems were left out: --budget {options.budget:g} s is over"
+        )
+    if options.out is not None:
+        gpu, version = str(meta["gpu"] or "cpu"), str(meta["torch"]).partition("+")[0]
+        name = f"bench-{'-'.join(gpu.lower().split())}-torch{version}.json"
+        write_atomically(options.out / name, report.record_text(meta, found.points, found.checks))
+    if options.png is not None:
+        picture.draw_limit(meta, found.points, options.png)
+    return 1 if found.left_out else 0
+
+
+COMMAND = Command("bench", "time operations against their rivals", add_arguments, run)
