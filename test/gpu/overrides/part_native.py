@@ -229,6 +229,7 @@ def run(session: Session) -> None:
                     part(session, library)
                     torch.cuda.synchronize()
                     check.value = {"seconds": round(time.monotonic() - started, 1)}
+                    check.ok = True  # it ended; what it found has rows of its own
     finally:
         aten_overrides.disable()
 
