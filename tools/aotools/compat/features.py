@@ -33,7 +33,7 @@ BUILD = Feature("build", "the gpu library builds")
 NATIVE = Feature("native kernels", "LU kernels of our own compile with it, by nvcc from PyPI")
 # In the order of the table; each of them has a function in child.py.
 TRIED = (
-    Feature("install", "`enable()` makes `lu_factor` and `lu_solve` ours, `disable()` the wheel's"),
+    Feature("install", "`enable()` makes the operations' entries ours, `disable()` the wheel's"),
     Feature("call", "calls go through the choice and are counted"),
     Feature("threads", "first calls from several threads are safe while enabled"),
     Feature("preference", '`preferred_linalg_library("cublas")`'),
