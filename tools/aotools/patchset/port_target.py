@@ -125,10 +125,7 @@ def _from_git(url: str, ref: str, wanted: set[str], progress: bool) -> Target:
             git.git(Path(name), *options, "--branch", ref, "--", url, str(clone), network=True)
             rows = git.text(clone, "ls-tree", "-r", "-z", "--name-only", "HEAD").split("\0")
             there = _chosen(rows, wanted)
-            patterns = "".join(f"/{path}\n" for path in there)
-            git.git(
-                clone, "sparse-checkout", "set", "--no-cone", "--stdin", stdin=patterns.encode()
-            )
+            git.sparse(clone, there)
             git.git(clone, "checkout", "--quiet", network=True)
         except git.GitError as error:
             raise UserError(
