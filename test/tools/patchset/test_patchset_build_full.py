@@ -156,6 +156,13 @@ def test_trees_that_are_refused(
     assert not (tree / "seen.json").exists()
 
 
+def test_a_distributions_source_has_no_submodules(run: Run, tree: Path) -> None:
+    (tree / ".gitmodules").unlink()
+    shutil.rmtree(tree / "third_party")
+    assert run("--system-libraries", "--configure-only") == 0
+    assert json.loads((tree / "seen.json").read_text())["argv"] == ["build", "--cmake-only"]
+
+
 def test_half_a_series_and_none(run: Run, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     git.git(tree, "reset", "-q", "--hard", "HEAD~1")
     assert run() == 0

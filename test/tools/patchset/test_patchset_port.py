@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from fake_base import BASE_FILES, FakeBase, checkout, write_files
 
+from aotools import env
 from aotools.env import UserError
 from aotools.patchset import apply, check, cli, fetch, git, port, port_cli, port_target
 from aotools.patchset import base as bases
@@ -304,6 +305,9 @@ def test_debian_bookworms_pytorch(real: Base, source: Path, tmp_path: Path) -> N
             rows = result.target.contents[one.path].splitlines()
             assert all(0 < line <= len(rows) + 1 for line in one.lines)
             assert one.marked.count(b"<<<<<<< the tree") >= len(one.lines)
+    stated = (env.ROOT / "docs/porting.md").read_text(encoding="utf-8")
+    block = stated.partition("<!-- port: debian:bookworm -->\n```\n")[2].partition("\n```\n")[0]
+    assert block == result.report()  # `tools/patchset port --onto debian:bookworm` prints it
     port_cli.write(result, tmp_path / "v1.13.1")
     new = bases.load("v1.13.1", tmp_path)
     tree = tmp_path / "tree"

@@ -57,7 +57,8 @@ def submodules(tree: Path) -> list[str]:
             return []
         raise UserError(
             f"{tree} holds no third_party sources (a distribution's source package has none). "
-            "Clone PyTorch: git clone --recurse-submodules --depth 1 --branch TAG URL"
+            "Clone PyTorch: git clone --recurse-submodules --depth 1 --branch TAG URL; if the "
+            "system's libraries take their place: --system-libraries"
         )
     paths = re.findall(r"^\s*path = (.+)$", listed.read_text(encoding="utf-8"), re.M)
     return [
@@ -279,6 +280,11 @@ def add(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--magma", action="store_true", help="with MAGMA, which has to be installed")
     sub.add_argument("--cpu", action="store_true", help="without CUDA, to try the rest")
+    sub.add_argument(
+        "--system-libraries",
+        action="store_true",
+        help="do not ask for submodules: a distribution's source, its own libraries installed",
+    )
     sub.add_argument("--unpatched", action="store_true", help="build a tree without the series")
     sub.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="for setup.py"
@@ -304,7 +310,7 @@ def run(base: Base, options: argparse.Namespace, source: Callable[[], Path]) -> 
             f"{tree} has none of the series in it. `tools/patchset apply --base {base.name} --onto "
             f"{tree}` applies it; --unpatched builds it as it is"
         )
-    if empty := submodules(tree):
+    if not options.system_libraries and (empty := submodules(tree)):
         raise UserError(
             f"{tree}: {len(empty)} submodules are empty, such as {empty[0]}. In it: git submodule "
             "update --init --recursive --depth 1"
