@@ -67,7 +67,7 @@ def _aligned(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     for row in [head, *rows]:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append(" | ".join(cells))
+        lines.append(" | ".join(cells).rstrip())
     return "\n".join(lines)
 
 

@@ -142,16 +142,19 @@ class Problems:
         self, torch: Any, op: Operation, dtype: str, batch: int, nrhs: int, device: str
     ) -> None:
         self._torch, self.op, self.batch, self.nrhs = torch, op, batch, nrhs
-        self._dtype, self._device = getattr(torch, dtype), device
+        self._dtype_name, self._device = dtype, device
         self._source: Any = None
         self._shaped: Any = None
+
+    def _dtype(self) -> Any:
+        return getattr(self._torch, self._dtype_name)
 
     def _buffer(self, count: int) -> Any:
         if self._source is None or self._source.numel() < count:
             self._source = self._shaped = None
             generator = self._torch.Generator(device=self._device).manual_seed(5)
             self._source = self._torch.randn(
-                count, dtype=self._dtype, device=self._device, generator=generator
+                count, dtype=self._dtype(), device=self._device, generator=generator
             )
         return self._source
 
@@ -166,7 +169,7 @@ class Problems:
         if op.input == "general":
             return a, None, b
         if self._shaped is None or self._shaped.numel() < count:
-            self._shaped = torch.empty(source.numel(), dtype=self._dtype, device=self._device)
+            self._shaped = torch.empty(source.numel(), dtype=self._dtype(), device=self._device)
         shaped = self._shaped[:count].view(batch, n, n)
         shaped.copy_(a)
         shaped.diagonal(dim1=-2, dim2=-1).fill_(4 * n)

@@ -69,6 +69,8 @@ def short_name(name: str) -> str:
     """A kernel's name without return type, namespaces, template and call arguments."""
     plain = name.replace("(anonymous namespace)::", "")
     head = re.split(r"[<(]", plain, maxsplit=1)[0].strip()
+    if head.startswith(("Memcpy", "Memset")):
+        return head
     return head.split()[-1].split("::")[-1] if head else name[:60]
 
 

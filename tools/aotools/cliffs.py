@@ -11,7 +11,7 @@ import argparse
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,56 +41,6 @@ This file is written by `python -m aotools.cliffs` from the record; do not edit 
 """
 
 # --- the record ---
-
-
-def points_of(scans: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every measured size of every scan as a point of DESIGN's form; its job is the scan's
-    position.
-    """
-    points = []
-    for number, scan in enumerate(scans):
-        target = scan["target"]
-        library = "overrides" if target["overrides"] else "stock"
-        rhs = target["nrhs"] if target["op"] in ("solve_ex", "lu_solve", "lstsq") else 0
-        for size, (ms, low, high, count) in scan["levels"].items():
-            points.append(
-                {
-                    "op": target["op"],
-                    "dtype": target["dtype"],
-                    "m": int(size),
-                    "n": int(size),
-                    "batch": target["batch"],
-                    "nrhs": rhs,
-                    "backend": "choice" if target["overrides"] else "stock",
-                    "preference": target["prefer"] or "default",
-                    "library": library,
-                    "ms": ms,
-                    "spread": [low, high],
-                    "repeats": count,
-                    "job": str(number),
-                }
-            )
-    return points
-
-
-def save(
-    path: Path,
-    meta: Mapping[str, Any],
-    points: Sequence[Mapping[str, Any]],
-    scans: Sequence[Mapping[str, Any]],
-    checks: Sequence[Mapping[str, Any]],
-) -> None:
-    """Writes the record, one row a line. Levels stand among the points only."""
-
-    def rows(values: Iterable[Mapping[str, Any]]) -> str:
-        return ",\n".join(json.dumps(value) for value in values)
-
-    bare = [{**scan, "levels": None} for scan in scans]
-    text = (
-        f'{{"meta": {json.dumps(dict(meta), indent=1)},\n"points": [\n{rows(points)}\n],\n'
-        f'"scans": [\n{rows(bare)}\n],\n"checks": [\n{rows(checks)}\n]}}\n'
-    )
-    write_file(path, text)
 
 
 def scans_of(record: Mapping[str, Any]) -> list[Scan]:

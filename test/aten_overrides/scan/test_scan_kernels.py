@@ -75,6 +75,7 @@ def test_many_bars_are_joined() -> None:
         ("getrf_pivot", "getrf_pivot"),
         ("void magma::kernel(float const*)", "kernel"),
         ("<lambda>", "<lambda>"),
+        ("Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH"),
     ],
 )
 def test_short_names(name: str, short: str) -> None:

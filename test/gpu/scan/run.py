@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 
-from aotools.cliffs import points_of, save  # noqa: E402
+from aotools.cliff_record import points_of, save  # noqa: E402
 from aotools.env import UserError, run_cli  # noqa: E402
 from aotools.gputest.record import record_name  # noqa: E402
 
