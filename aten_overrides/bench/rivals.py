@@ -17,7 +17,7 @@ from aten_overrides._errors import UserError
 from aten_overrides.bench.grids import Case
 from aten_overrides.measure.clock import Call
 from aten_overrides.measure.operations import Problems, operation, overridden
-from aten_overrides.scan.backends import forcing, routes_taken, stock
+from aten_overrides.scan.backends import forcing, routes_of, routes_taken, stock
 
 
 class NotHere(Exception):
@@ -58,12 +58,7 @@ def _of_torch(torch: Any, preferences: tuple[str, ...]) -> list[Rival]:
 
 
 def _of_overrides(entry: str) -> list[Rival]:
-    from aten_overrides import _runtime
-
-    with _runtime.enabled():
-        library = _runtime.loaded_library()
-        assert library is not None
-        routes = list(library.routes())
+    routes = routes_of(entry)
     found = [Rival("overrides", "choice", "default", partial(forcing, entry, None), _torch_call)]
     found += [
         Rival("direct", route, "default", partial(forcing, entry, route), _torch_call, entry, route)

@@ -98,6 +98,17 @@ def forcing(op: str, route: str | None) -> Iterator[None]:
             library.force_route(op, None)
 
 
+def routes_of(entry: str) -> list[str]:
+    """The routes that the overrides have for an entry. UserError if they cannot be loaded."""
+    from aten_overrides import _backends, _runtime
+
+    ops = {facts.name: facts.ops for facts in _backends.BACKENDS}
+    with _runtime.enabled():
+        library = _runtime.loaded_library()
+        assert library is not None
+        return [route for route in library.routes() if entry in ops.get(route, (entry,))]
+
+
 def alternatives(target: Target, torch: Any) -> tuple[list[Alternative], str]:
     """Other ways to run a target, and the reason why some or all cannot be tried."""
     if target.path:
@@ -110,13 +121,8 @@ def alternatives(target: Target, torch: Any) -> tuple[list[Alternative], str]:
     entry = overridden(operation(target.op))
     if not entry:
         return found, ""
-    from aten_overrides import _runtime
-
     try:
-        with _runtime.enabled():
-            library = _runtime.loaded_library()
-            assert library is not None
-            routes = list(library.routes())
+        routes = routes_of(entry)
     except UserError as error:
         return found, str(error)
     found.append(Alternative("overrides", partial(forcing, entry, None)))
