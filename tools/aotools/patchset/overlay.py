@@ -131,5 +131,8 @@ def _header(
                 try:
                     git.git(Path(temporary), "apply", f"--include={path}", str(patch.path))
                 except git.GitError:
-                    return None, f"left as the wheel has it: {patch.name} does not apply"
+                    return None, (
+                        f"the wheel's own, which differs from the base, without {patch.name}: "
+                        "what is compiled into libtorch stays the wheel's in any case"
+                    )
         return copy.read_bytes(), "the wheel's, patched"
