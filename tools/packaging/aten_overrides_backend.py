@@ -12,7 +12,8 @@ import sys
 from typing import Any
 
 COMMAND = "pip install --no-build-isolation ."
-NEEDED = "pip install 'scikit-build-core>=0.10' cmake ninja"
+SCIKIT = "scikit-build-core>=0.10"
+NEEDED = f"pip install '{SCIKIT}' cmake ninja"
 
 
 def isolated() -> bool:
@@ -56,20 +57,19 @@ def _scikit() -> Any:
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
-    """PEP 517. Nothing that pip could not see: an isolated build ends here."""
+    """PEP 517. An isolated build ends here, unless it is wanted without the GPU library."""
     check()
-    return []
+    return [SCIKIT] if isolated() else []
 
 
 def get_requires_for_build_editable(config_settings: dict[str, Any] | None = None) -> list[str]:
     """PEP 660, as for wheels."""
-    check()
-    return []
+    return get_requires_for_build_wheel(config_settings)
 
 
 def get_requires_for_build_sdist(config_settings: dict[str, Any] | None = None) -> list[str]:
     """PEP 517. A source distribution needs no torch."""
-    return []
+    return [SCIKIT]
 
 
 def build_wheel(
