@@ -12,10 +12,10 @@ from typing import Any
 
 from aten_overrides import _compile
 from aten_overrides._errors import UserError
-from aten_overrides._names import BACKENDS, DTYPES, OPS, PREFERENCES
+from aten_overrides._names import BACKENDS, DTYPES, EIGH_BACKENDS, EIGH_OPS, OPS, PREFERENCES
 
 TABLE_UNITS = ("CostTable.cpp", "Completion.cpp", "TableApi.cpp")
-ALL_UNITS = (*TABLE_UNITS, "TableChoice.cpp", "ChoiceApi.cpp")
+ALL_UNITS = (*TABLE_UNITS, "TableChoice.cpp", "ChoiceApi.cpp", "EighApi.cpp")
 LIBRARY = "aten_overrides_select"
 
 
@@ -123,6 +123,10 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "lu_factor_by_thresholds": (_I32, (_I32, *_PROBLEM, _I32, *_FACTS)),
     "infeasible": (ctypes.c_char_p, (_I32, _I32, _I32, *_PROBLEM, *_FACTS)),
     "backend_name": (ctypes.c_char_p, (_I32,)),
+    "eigh": (_I32, (_I32, _I64, _I64, *(_I32,) * 6)),
+    "eigh_infeasible": (ctypes.c_char_p, (_I32, _I64, _I64, *(_I32,) * 5)),
+    "eigh_per_call": (_I64, (_I32, _I64, _I64)),
+    "eigh_backend_name": (ctypes.c_char_p, (_I32,)),
 }
 _INT64_MAX = 2**63 - 1
 
@@ -145,6 +149,12 @@ class Library:
                 function.restype = result
                 function.argtypes = list(arguments)
                 self._functions[name] = function
+        if "backend_name" in self._functions and self.backend_names() != BACKENDS:
+            raise UserError(
+                f"the select library {path} is of another version: it knows the back ends "
+                f"{', '.join(self.backend_names())}, and this package {', '.join(BACKENDS)}; "
+                "remove the file to have it built again"
+            )
 
     def call(self, name: str, *arguments: object) -> Any:
         """Call the library's function of this name."""
@@ -178,6 +188,52 @@ class Library:
             *_unpack_facts(facts),
         )
         return BACKENDS[chosen]
+
+    def eigh(
+        self,
+        op: str,
+        dtype: str,
+        problem: Problem,
+        preference: str,
+        facts: Facts,
+        batched: bool = True,
+    ) -> str:
+        """The back end that eigh or eigvalsh takes; ``batched``: cuSOLVER has XsyevBatched."""
+        batch, _, n, _ = _unpack(problem)
+        chosen = self.call(
+            "eigh",
+            DTYPES.index(dtype),
+            batch,
+            n,
+            op == EIGH_OPS[0],
+            PREFERENCES.index(preference),
+            facts.lanes,
+            batched,
+            facts.stock,
+            facts.capturing,
+        )
+        return EIGH_BACKENDS[chosen]
+
+    def eigh_infeasible(
+        self, backend: str, problem: Problem, facts: Facts, batched: bool = True
+    ) -> str | None:
+        """Why a back end cannot take a problem of eigh or eigvalsh, or None if it can."""
+        batch, _, n, _ = _unpack(problem)
+        number = EIGH_BACKENDS.index(backend)
+        given = (True, facts.lanes, batched, facts.stock, facts.capturing)
+        reason = self.call("eigh_infeasible", number, batch, n, *given)
+        return None if reason is None else str(reason.decode())
+
+    def eigh_per_call(self, backend: str, batch: int, n: int) -> int:
+        """How many matrices one call of a batched routine gets."""
+        return int(self.call("eigh_per_call", EIGH_BACKENDS.index(backend), batch, n))
+
+    def eigh_backend_names(self) -> tuple[str, ...]:
+        """Names of eigh's back ends in the library's own order."""
+        names: list[str] = []
+        while (name := self.call("eigh_backend_name", len(names))) is not None:
+            names.append(str(name.decode()))
+        return tuple(names)
 
     def backend_names(self) -> tuple[str, ...]:
         """Names in the library's own order, to be compared with ours."""

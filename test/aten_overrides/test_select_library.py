@@ -128,6 +128,14 @@ def test_a_damaged_library_is_named(tmp_path: Path) -> None:
         _select.Library(damaged)
 
 
+def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _compile.build(_select.LIBRARY, _select.ALL_UNITS)
+    _select.Library(path)
+    monkeypatch.setattr(_select, "BACKENDS", (*_select.BACKENDS, "batched_future"))
+    with pytest.raises(UserError, match="is of another version: .*remove the file"):
+        _select.Library(path)
+
+
 def test_a_missing_source_is_named(cache: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"LinalgChoice\.h of the select library is missing"):
         _compile.build("part", _select.TABLE_UNITS, linalg=tmp_path)
