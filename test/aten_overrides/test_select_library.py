@@ -132,7 +132,7 @@ def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch
     path = _compile.build(_select.LIBRARY, _select.ALL_UNITS)
     _select.Library(path)
     monkeypatch.setattr(_select, "BACKENDS", (*_select.BACKENDS, "batched_future"))
-    with pytest.raises(UserError, match="is of another version: .*remove the file"):
+    with pytest.raises(UserError, match=r"is of another version: .*remove the file"):
         _select.Library(path)
 
 
