@@ -30,6 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     older |= {"preference": Verdict(REFUSED, None, "another enum")}
     older |= {"autoload": Verdict(REFUSED, None, "no nvcc")}
     del older["run"]
+    works["tell"] = Verdict(WORKS, {"held by torch": ["lu rule", "eigh"]})
     made = record.replace(record.load(path), "2.11.0", about("13.0", "2026-12-02"), works)
     made = record.replace(made, "2.6.0", about("12.4", "2026-12-01"), older)
     record.write(path, made)
@@ -56,6 +57,7 @@ def test_table(folder: Path) -> None:
 | `python -m aten_overrides run` | not tried | yes |
 | `ATEN_OVERRIDES=1` enables at `import torch` | refused (1) | yes |
 | a library built for another torch is refused before it is loaded | yes | yes |
+| pieces that torch holds itself, by `info` | none | lu rule, eigh |
 | ran on a GPU | no | yes |
 
 1. no nvcc

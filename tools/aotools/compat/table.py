@@ -41,7 +41,12 @@ def rows_and_notes(
             notes.append(check["reason"])
         return f"{check['params']['verdict']} ({notes.index(check['reason']) + 1})"
 
+    def held(version: str) -> str:
+        value = found.get(("tell", version), {}).get("value") or {}
+        return ", ".join(value.get("held by torch", ())) or "none"
+
     rows = [[f.what, *(cell(f.name, version) for version in versions)] for f in FEATURES]
+    rows.append(["pieces that torch holds itself, by `info`", *map(held, versions)])
     ran = {full.partition("+")[0] for full in on_a_gpu}
     rows.append(["ran on a GPU", *("yes" if version in ran else "no" for version in versions)])
     return rows, notes
