@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aten_overrides import _device, _select, _stock_rule
 from aten_overrides._errors import UserError
-from aten_overrides._names import PREFERENCES, dtype_name, one_of, op_name
+from aten_overrides._names import EIGH_OPS, PREFERENCES, dtype_name, one_of, op_name
 from aten_overrides._select import Candidate, Facts, Native, Problem
 from aten_overrides.tables import nearest
 from aten_overrides.tables.nearest import Used
@@ -59,6 +59,7 @@ class Explanation:
     candidates: tuple[Candidate, ...]
     thresholds: Decision
     stock_rule: Decision
+    rule: str = _stock_rule.RULE
 
     @property
     def ms(self) -> float | None:
@@ -127,11 +128,15 @@ def explain(
     a GPU. UserError says what was asked, what there is and what to do.
     """
     question = Question(
-        _lu_factor_only(op),
+        op_name(op) if op_name(op) in EIGH_OPS else _lu_factor_only(op),
         dtype_name(dtype),
         one_of("preference", prefer, PREFERENCES),
         facts_of(lanes, stock, capturing, native),
     )
+    if question.op in EIGH_OPS:
+        from aten_overrides import _explain_eigh
+
+        return _explain_eigh.explain(question, problem_of(shape), gpu)
     return Explainer(gpu).explain(question, problem_of(shape, pivot))
 
 
@@ -215,7 +220,7 @@ def _lu_factor_only(op: str) -> str:
     if name != "lu_factor":
         raise UserError(
             f"there is no measured choice for {name} yet, only for lu_factor (and what is made of "
-            "it: solve, inv, det)"
+            "it: solve, inv, det), and for single problems of eigh and eigvalsh"
         )
     return name
 

@@ -36,7 +36,7 @@ def integers(text: str) -> tuple[int, ...]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("op", help="operation: lu_factor")
+    parser.add_argument("op", help="operation: lu_factor, eigh or eigvalsh")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--shape", type=integers, help="shape of the input: batch,m,n")
     what.add_argument(
@@ -116,7 +116,7 @@ def report(found: Explanation) -> str:
     lines += [
         "",
         f"ATen's thresholds: {_decision(found.thresholds)}",
-        f"{RULE}: {_decision(found.stock_rule)}",
+        f"{found.rule}: {_decision(found.stock_rule)}",
     ]
     return "\n".join(lines)
 

@@ -115,9 +115,8 @@ def _crossing(low: tuple[int, Times], high: tuple[int, Times], old: str, new: st
     if lead0 <= 0 or lead1 >= 0:
         return n1 if lead1 >= 0 else n0 + 1
     share = lead0 / (lead0 - lead1)
-    return min(
-        n1, max(n0 + 1, math.ceil(math.exp(math.log(n0) * (1 - share) + math.log(n1) * share)))
-    )
+    crossing = math.exp(math.log(n0) * (1 - share) + math.log(n1) * share)
+    return min(n1, max(n0 + 1, math.ceil(round(crossing, 6))))
 
 
 def segments(row: Mapping[int, Times]) -> tuple[Segment, ...]:

@@ -120,3 +120,20 @@ extern "C" void stub_caller_lu_solve(long batch, long n, long nrhs, char* text, 
   std::snprintf(
       text, static_cast<size_t>(size), "%s", message.substr(0, message.find('\n')).c_str());
 }
+
+// The same for linalg_eigh_stub.
+extern "C" void stub_caller_linalg_eigh(long batch, long n, int vectors, char* text, int size) {
+  std::string message;
+  try {
+    const auto a = at::empty_strided({batch, n, n}, {n * n, 1, n});
+    const auto values = at::empty({batch, n});
+    const auto info = at::empty({batch}, at::kInt);
+    cuda_function(at::native::linalg_eigh_stub)(values, a, info, false, vectors != 0);
+  } catch (const c10::Error& error) {
+    message = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  std::snprintf(
+      text, static_cast<size_t>(size), "%s", message.substr(0, message.find('\n')).c_str());
+}

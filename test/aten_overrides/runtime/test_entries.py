@@ -14,6 +14,7 @@ pytestmark = pytest.mark.wheel
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 
 ENTRIES = 14
+OPS = ["lu_factor", "lu_solve", "eigh"]
 OURS = "libaten_overrides_gpu.so"
 WHEEL = "libtorch_cuda_linalg.so"
 LAZY = "libtorch_cuda.so"
@@ -29,7 +30,7 @@ def addresses(library):
 """
 
 
-def test_installs_two_entries_and_restores_all(python: RunPython) -> None:
+def test_installs_our_entries_and_restores_all(python: RunPython) -> None:
     done = python(
         HEAD
         + """
@@ -60,11 +61,12 @@ print(json.dumps(out))
     assert set(out["before"].values()) == {LAZY}
     assert not out["mapped"]  # loading ours does not load the wheel's
     assert set(out["wheel"].values()) == {WHEEL}
-    expected = {name: OURS if name in ("lu_factor", "lu_solve") else WHEEL for name in out["wheel"]}
+    ours = ("lu_factor", "lu_solve", "linalg_eigh")
+    expected = {name: OURS if name in ours else WHEEL for name in out["wheel"]}
     assert out["enabled"] == expected
-    assert out["ops"] == ["lu_factor", "lu_solve"]
+    assert out["ops"] == OPS
     assert out["idempotent"]
-    assert out["only"] == expected | {"lu_factor": WHEEL}
+    assert out["only"] == expected | {"lu_factor": WHEEL, "linalg_eigh": WHEEL}
     assert out["restored"]
     assert not out["off"]
     assert out["again"]
@@ -119,7 +121,7 @@ print(json.dumps(out))
 """
     )
     out = json.loads(done.stdout)
-    assert out["taken"] == ["lu_solve"]
+    assert out["taken"] == OPS[1:]
     assert out["left"]
     assert out["solve"] == WHEEL
     assert out["again"]
@@ -197,6 +199,6 @@ def test_first_calls_from_four_threads_in_twenty_processes(
     assert any(refused for refused, _, _ in out["never"])
     for mode in ("before", "between", "after"):
         assert [refused for refused, _, _ in out[mode]] == [0] * 20, mode
-        assert all(installed == ["lu_factor", "lu_solve"] for _, _, installed in out[mode]), mode
+        assert all(installed == OPS for _, _, installed in out[mode]), mode
         # The calls went through to functions that miss a GPU.
         assert all("NVIDIA" in text or "CUDA" in text for _, text, _ in out[mode]), mode

@@ -1,0 +1,167 @@
+"""From a record to the table, the fit and the header of eigh."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aten_overrides._errors import UserError
+from aten_overrides._select import Basis
+from aten_overrides.tables.eigh import fit, generate, table
+from aten_overrides.tables.eigh.predict import predict
+from aten_overrides.tables.eigh.table import EighTable, Point
+
+META = {
+    "gpu": "NVIDIA Test 1",
+    "command": "c",
+    "commit": "0",
+    "date": "2026-01-01",
+    "driver": "1",
+    "torch": "2.11.0",
+    "cuda": "13.0",
+    "cusolver": "12.0.4",
+}
+ROOT = Path(__file__).resolve().parents[2]
+B, J, L, S = fit.RANKED
+
+
+def row(backend: str, ms: float, batch: int = 2, n: int = 4, **more: Any) -> dict[str, Any]:
+    base = {"op": "eigh", "dtype": "float32", "m": n, "n": n, "batch": batch, "nrhs": 0}
+    return {**base, "backend": backend, "ms": ms, "spread": [ms, ms], **more}
+
+
+def record(path: Path, points: list[dict[str, Any]], **meta: Any) -> Path:
+    path.write_text(json.dumps({"meta": META | meta, "points": points, "checks": []}))
+    return path
+
+
+def test_a_record_becomes_table_and_header(tmp_path: Path, capsys: Any) -> None:
+    points = [row(B, 1.0), row(L, 2.0), row("cupy", 0.5), row(B, 9.0, clock="host")]
+    points.append({"op": "lu_factor", "backend": "stock", "ms": 1.0})
+    source = record(tmp_path / "eigh.json", points)
+    files = ["--table", str(tmp_path / "t.json"), "--output", str(tmp_path / "h.h")]
+    assert generate.main(["--record", str(source), *files, "--write"]) == 0
+    made = table.load(tmp_path / "t.json")
+    assert [dict(p.ms) for p in made.points] == [{B: 1.0, L: 2.0}]
+    assert made.meta["record"] == "eigh.json" and made.gpu == "NVIDIA Test 1"
+    assert generate.main(["--record", str(source), *files, "--check"]) == 0
+    assert generate.main([*files, "--check"]) == 0
+    text = (tmp_path / "h.h").read_text()
+    told = text.replace("\n//", "")
+    assert "1 eigh float32" in told and "NVIDIA Test 1" in told
+    assert all(len(line) <= 100 for line in text.splitlines())
+    (tmp_path / "h.h").write_text(text + "\n")
+    assert generate.main([*files, "--check"]) == 1
+    assert "--write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("points", "meta", "words"),
+    [
+        ([row("cupy", 1.0)], {}, "no times of eigh"),
+        ([row(B, math.inf)], {}, "takes inf ms"),
+        ([row(B, -1.0)], {}, "takes -1.0 ms"),
+        ([row(B, 1.0, batch=0)], {}, "batch 0"),
+        ([row(B, 1.0) | {"dtype": "int8"}], {}, "int8"),
+        ([{"op": "eigh", "backend": B, "ms": 1.0}], {}, "lacks 'dtype'"),
+    ],
+)
+def test_a_wrong_record_is_refused(
+    tmp_path: Path, capsys: Any, points: list[dict[str, Any]], meta: dict[str, Any], words: str
+) -> None:
+    source = record(tmp_path / "eigh.json", points, **meta)
+    output = tmp_path / "h.h"
+    arguments = ["--record", str(source), "--table", str(tmp_path / "t.json")]
+    assert generate.main([*arguments, "--output", str(output), "--write"]) == 2
+    assert words in capsys.readouterr().err
+    assert not output.exists() and not (tmp_path / "t.json").exists()
+
+
+def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    for text, words in (("{", "cannot be read"), ('{"format": 9}', "format 9"), ("[]", "no table")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=words):
+            table.load(path)
+
+
+def test_without_points_everything_is_stock() -> None:
+    for rows in fit.fit(EighTable()).values():
+        assert fit.choose(rows, 100, 33, fit.RANKED) == "stock"
+
+
+def points_of(times: dict[tuple[int, int], dict[str, float]]) -> tuple[Point, ...]:
+    return tuple(Point("eigh", "float32", b, n, ms) for (b, n), ms in times.items())
+
+
+def test_the_crossing_lies_where_interpolated_times_meet() -> None:
+    times = {
+        (1, 10): {B: 1.0, J: 0.5, L: 9.0, S: 9.0},
+        (1, 40): {B: 1.0, J: 2.0, L: 9.0, S: 9.0},
+    }
+    rows = fit.rows_of(points_of(times))
+    assert [(s.from_n, s.ranking[0]) for s in rows.rows[0].segments] == [(1, J), (20, B)]
+
+
+def test_stock_has_to_be_ahead_by_five_percent() -> None:
+    for stock, chosen in ((0.97, B), (0.90, S)):
+        rows = fit.rows_of(points_of({(1, 8): {B: 1.0, L: 3.0, S: stock}}))
+        assert fit.choose(rows, 1, 8, fit.RANKED) == chosen
+
+
+def test_streams_are_used_from_where_they_gain() -> None:
+    times = {
+        (8, n): {L: 1.0, "streamed_cusolver": 1.2 if n < 100 else 0.5, S: 3.0}
+        for n in (16, 64, 128, 512)
+    }
+    rows = fit.rows_of(points_of(times))
+    assert rows.lanes_from == 128
+    assert fit.choose(rows, 8, 127, fit.RANKED) == L
+    assert fit.choose(rows, 8, 128, fit.RANKED) == "streamed_cusolver"
+    assert fit.choose(rows, 8, 128, fit.RANKED, lanes=1) == L
+    slower = {key: ms | {"streamed_cusolver": 2.0} for key, ms in times.items()}
+    assert fit.rows_of(points_of(slower)).lanes_from == fit.NEVER
+
+
+def test_a_batch_like_the_one_before_has_no_row() -> None:
+    alike = {(b, 8): {B: 1.0 * b, J: 2.0 * b, L: 9.0 * b, S: 9.0 * b} for b in (1, 4, 16)}
+    assert len(fit.rows_of(points_of(alike)).rows) == 1
+    changed = alike | {(16, 8): {B: 2.0, J: 1.0, L: 9.0, S: 9.0}}
+    rows = fit.rows_of(points_of(changed)).rows
+    assert [r.batch for r in rows] == [1, 8]  # the geometric mean of 4 and 16
+
+
+def test_what_was_not_measured_ranks_last_and_is_still_there() -> None:
+    ranking = fit.ranking_of([{J: 1.0, S: 2.0}])
+    assert ranking[:2] == (J, S) and set(ranking) == set(fit.RANKED)
+
+
+def test_complex_and_values_borrow_where_they_have_no_points() -> None:
+    made = EighTable("g", {}, points_of({(1, 8): {B: 1.0, S: 9.0}}))
+    fitted = fit.fit(made)
+    for key in (("eigvalsh", "float32"), ("eigh", "complex64"), ("eigvalsh", "complex64")):
+        assert fit.choose(fitted[key], 1, 8, fit.RANKED) == B
+    assert fit.choose(fitted["eigh", "float64"], 1, 8, fit.RANKED) == S
+
+
+def test_times_between_measured_ones() -> None:
+    times = {(b, n): {B: float(b * n)} for b in (1, 16) for n in (4, 64)}
+    made = EighTable("g", {}, points_of(times))
+    assert predict(made, "eigh", "float32", 16, 64, B) == (pytest.approx(1024.0), Basis.MEASURED)
+    assert predict(made, "eigh", "float32", 4, 16, B) == (pytest.approx(64.0), Basis.INTERPOLATED)
+    for batch, n in ((0, 4), (32, 4), (1, 65), (1, 3)):
+        assert predict(made, "eigh", "float32", batch, n, B) == (None, Basis.NONE)
+    assert predict(made, "eigh", "float32", 1, 4, J) == (None, Basis.NONE)
+
+
+def test_the_table_is_that_of_the_newest_record() -> None:
+    made = table.load()
+    records = sorted((ROOT / "test/gpu/records").glob("eigh-nvidia-h200-*.json"))
+    assert bool(records) == bool(made.points)
+    if records:
+        newest = max(records, key=lambda path: json.loads(path.read_text())["meta"]["date"])
+        assert table.render(table.from_record(newest)) == table.DEFAULT.read_text(encoding="utf-8")
