@@ -47,7 +47,8 @@ class Settings:
     factor: least factor of a jump that counts; points: most sizes of the sweep; rounds: samples of
     each size of the sweep; most_pairs: pairs after which an undecided jump is ambiguous; sure:
     standard errors from ``factor`` at which a jump is certain or ruled out; open: standard errors
-    at which a gap is a candidate; share: part of the budget for the sweep.
+    at which a gap is a candidate; ranks: least rank distance of a jump; share: part of the budget
+    for the sweep.
     """
 
     factor: float = 1.12
@@ -56,6 +57,7 @@ class Settings:
     most_pairs: int = 44
     sure: float = 2.6
     open: float = 1.0
+    ranks: float = 2.8
     share: float = 0.6
     seed: int = 1
 
@@ -239,12 +241,16 @@ class Search:
         least, size = math.log(settings.factor), abs(jump.log_factor)
         if jump.pairs < 2 * self.rounds:
             return None
-        if size - settings.sure * jump.error > least:
+        apart = jump.rank * math.copysign(1, jump.log_factor) >= settings.ranks
+        if size - settings.sure * jump.error > least and apart:
             return Verdict(jump, "found")
         if size + settings.sure * jump.error < least:
             return Verdict(jump, "none")
         if jump.pairs >= settings.most_pairs:
             low, high = (math.exp(size + side * 2 * jump.error) for side in (-1, 1))
+            if not apart and low > settings.factor:
+                why = f"after {jump.pairs} pairs the samples of both sizes still overlap"
+                return Verdict(jump, "ambiguous", why)
             why = f"after {jump.pairs} pairs the factor lies between {low:.2f} and {high:.2f}"
             return Verdict(jump, "ambiguous", why)
         return None

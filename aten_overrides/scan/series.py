@@ -23,6 +23,7 @@ TREND_GAPS = 5  # gaps on each side that tell the local trend
 NOISE_SIZES = 6  # sizes on each side that tell the local noise
 LEAST_NOISE = 1e-4  # a clock's resolution is no certainty
 TURNS = 3
+LEAST_RANKED = 0.015  # smaller jumps (1.5 %) never count, so their ranks are not looked at
 # A median deviation of so few samples is too small by this (Croux and Rousseeuw 1992).
 _FEW = {1: 1.2, 2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.2, 7: 1.14, 8: 1.129, 9: 1.107}
 
@@ -31,7 +32,9 @@ _FEW = {1: 1.2, 2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.2, 7: 1.14, 8: 1.12
 class Jump:
     """From size ``below`` to ``size`` time grows by exp(``log_factor``) more than the trend.
 
-    ``error``: standard error of ``log_factor``; ``pairs``: samples of the size with fewer.
+    ``error``: standard error of ``log_factor``; ``pairs``: samples of the size with fewer;
+    ``rank``: how far apart the samples of both sizes are by their ranks alone, whatever the noise
+    is like, in standard deviations (Mann and Whitney's U).
     """
 
     below: int
@@ -39,14 +42,25 @@ class Jump:
     log_factor: float
     error: float
     pairs: int
+    rank: float = 0.0
 
 
 @dataclass(frozen=True)
 class Fit:
-    """``levels``: log seconds by size; ``deviations``: absolute residuals by size, corrected."""
+    """``levels``: log seconds by size; ``deviations``: absolute residuals by size, corrected;
+    ``offsets``: of the rounds.
+    """
 
     levels: dict[int, float]
     deviations: dict[int, list[float]]
+    offsets: dict[int, float]
+
+
+def rank_distance(first: Sequence[float], second: Sequence[float]) -> float:
+    """By how many standard deviations ``second`` ranks above ``first``."""
+    above = sum((b > a) + 0.5 * (b == a) for a in first for b in second)
+    count = len(first) * len(second)
+    return (above - count / 2) / math.sqrt(count * (len(first) + len(second) + 1) / 12)
 
 
 def biweight(values: Sequence[float], scale: float) -> float:
@@ -132,13 +146,14 @@ class Samples:
 
     def _fitted(self) -> Fit:
         if not self._logs:
-            return Fit({}, {})
+            return Fit({}, {}, {})
         by_round: dict[int, list[int]] = {}
         for size, logs in self._logs.items():
             for number in logs:
                 by_round.setdefault(number, []).append(size)
         levels = {size: statistics.median(logs.values()) for size, logs in self._logs.items()}
         scale = 0.0
+        offsets: dict[int, float] = {}
         deviations: dict[int, list[float]] = {}
         for _ in range(TURNS):
             offsets = {
@@ -159,7 +174,7 @@ class Samples:
                 rest = [value - offsets[number] for number, value in logs.items()]
                 own = NORMAL_MAD * statistics.median(deviations[size])
                 levels[size] = biweight(rest, max(scale, own) if len(rest) > 7 else scale)
-        return Fit(levels, deviations)
+        return Fit(levels, deviations, offsets)
 
     def jumps(self) -> list[Jump]:
         """The jump of every gap between neighbouring sizes."""
@@ -176,8 +191,17 @@ class Samples:
             around = sizes[max(0, index - NOISE_SIZES) : index + NOISE_SIZES + 2]
             error = math.hypot(self._error(fit, below, around), self._error(fit, size, around))
             pairs = min(self.count(below), self.count(size))
-            found.append(Jump(below, size, rises[index] - trend * widths[index], error, pairs))
+            rise = rises[index] - trend * widths[index]
+            small = abs(rise) < LEAST_RANKED
+            rank = 0.0 if small else self._rank(fit, below, size, trend * widths[index])
+            found.append(Jump(below, size, rise, error, pairs, rank))
         return found
+
+    def _rank(self, fit: Fit, below: int, size: int, trend: float) -> float:
+        """Rank distance of the samples without offsets and trend."""
+        first = [value - fit.offsets[number] for number, value in self._logs[below].items()]
+        second = [value - fit.offsets[number] for number, value in self._logs[size].items()]
+        return rank_distance(first, [value - trend for value in second])
 
     def _error(self, fit: Fit, size: int, around: Sequence[int]) -> float:
         """Standard error of a level: by the noise of the sizes around, or its own if larger."""

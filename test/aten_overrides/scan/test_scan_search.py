@@ -10,7 +10,7 @@ import pytest
 from aten_overrides.scan.kinds import Finding, classify
 from aten_overrides.scan.search import OutOfTime, Search, Settings, Skipped, spread_order
 from aten_overrides.scan.selftest import search_curve, self_test
-from aten_overrides.scan.series import Samples, biweight, theil_sen, weighted_median
+from aten_overrides.scan.series import Samples, biweight, rank_distance, theil_sen, weighted_median
 from aten_overrides.scan.synthetic import BUSY, SyntheticCurve
 
 Shape = Callable[[int], float]
@@ -30,6 +30,10 @@ def test_finds_planted_notches_and_raises_few_alarms() -> None:
 
 def test_a_busy_machine_hides_no_notch() -> None:
     assert self_test(planted=40, clean=1, seed=60_000, outliers=BUSY).found >= 38
+
+
+def test_a_busy_machine_raises_few_alarms() -> None:
+    assert self_test(planted=1, clean=40, seed=61_000, outliers=BUSY).alarms <= 1
 
 
 def test_a_self_test_that_misses_is_not_good() -> None:
@@ -175,3 +179,6 @@ def test_estimates() -> None:
     with pytest.raises(ValueError, match="above 0"):
         samples.add(3, 1, 0.0)
     assert samples.jumps() == []
+    assert rank_distance([1.0, 2.0], [1.0, 2.0]) == 0.0
+    assert rank_distance([0.0] * 6, [1.0] * 6) == pytest.approx(2.88, abs=0.01)
+    assert rank_distance([1.0] * 6, [0.0] * 6) == pytest.approx(-2.88, abs=0.01)
