@@ -70,7 +70,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What stands for /opt/venv/bin/python; nvcc, cmake and ninja lie beside it."""
     folder = tmp_path_factory.mktemp("venv")
-    for name in build_full.PACKAGES:
+    for name in (*build_full.PACKAGES, "wheel"):
         write(folder / f"site/{name}.py", "")
     for name, said in (("nvcc", "release 12.4, V12.4.131"), ("cmake", "3.31"), ("ninja", "1.13")):
         write(folder / "bin" / name, f"#!/bin/sh\necho '{name} {said}'\n", 0o755)

@@ -36,7 +36,7 @@ if "bdist_wheel" in sys.argv:
 def python(tmp_path: Path) -> Path:
     """An interpreter with the packages that are asked for; nvcc, cmake and ninja beside it."""
     folder = tmp_path / "bin"
-    packages = {f"site/{name}.py": "" for name in build_full.PACKAGES}
+    packages = {f"site/{name}.py": "" for name in (*build_full.PACKAGES, "wheel")}
     write_files(tmp_path, packages)
     for name, said in (
         ("nvcc", "release 12.4, V12.4.131"),

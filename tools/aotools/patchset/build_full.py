@@ -27,7 +27,7 @@ from aotools.env import UserError
 from aotools.patchset.base import Base, Patch, blob_id
 
 NAME, TEXT = "build-full", "Build a PyTorch wheel from a patched checkout (hours; needs nvcc)."
-PACKAGES = ("numpy", "setuptools", "typing_extensions", "wheel", "yaml")
+PACKAGES = ("numpy", "setuptools", "typing_extensions", "yaml")
 GIB_A_JOB = (
     4  # a CUDA file of this size class takes several; too many jobs end in a killed compiler
 )
@@ -109,8 +109,9 @@ def memory_gib(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")
     return min(limits, default=0) / 2**30
 
 
-def toolchain(python: Path, *, cuda: bool) -> Toolchain:
+def toolchain(python: Path, *, cuda: bool, wheel: bool) -> Toolchain:
     """Finds what a build needs; UserError that names everything that is missing."""
+    packages = (*PACKAGES, "wheel") if wheel else PACKAGES
     missing, versions = [], {}
     programs = {"g++": "g++", "cmake": "cmake", "ninja": "ninja"}
     if cuda:
@@ -128,7 +129,7 @@ def toolchain(python: Path, *, cuda: bool) -> Toolchain:
         versions[name] = number[-1 if name == "nvcc" else 0] if number else "unknown"
     code = (
         "import importlib.util as u, platform; print(platform.python_version(), "
-        f"*[n for n in {PACKAGES!r} if u.find_spec(n) is None])"
+        f"*[n for n in {packages!r} if u.find_spec(n) is None])"
     )
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd="/")
@@ -317,7 +318,8 @@ def run(base: Base, options: argparse.Namespace, source: Callable[[], Path]) -> 
         )
     # A virtual environment's interpreter is a link; resolved, it would lose its packages.
     python = options.python or Path(shutil.which(os.environ.get("PYTHON", "python3")) or "python3")
-    tools = toolchain(python.absolute(), cuda=not options.cpu)
+    what = "configure" if options.configure_only else "linalg" if options.linalg_only else "wheel"
+    tools = toolchain(python.absolute(), cuda=not options.cpu, wheel=what == "wheel")
     memory = memory_gib()
     cores = len(os.sched_getaffinity(0))
     count = options.max_jobs or jobs(cores, memory)
@@ -331,7 +333,6 @@ def run(base: Base, options: argparse.Namespace, source: Callable[[], Path]) -> 
         cuda=not options.cpu,
         more=options.set,
     )
-    what = "configure" if options.configure_only else "linalg" if options.linalg_only else "wheel"
     out = (options.out or env.ROOT / "build" / base.name / "wheel").expanduser().absolute()
     print(f"{tree}: {base.tag} with {len(patches)} of {len(every)} patches")
     print(
