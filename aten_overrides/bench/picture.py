@@ -66,11 +66,12 @@ def draw_limit(
     for axis, (op, dtype, batch) in zip(axes[0], chosen, strict=True):
         found = curves(points, op, dtype, batch)
         for name, values in found.items():
-            number = names.index(name) % len(style.PALETTE)
+            index = names.index(name)
+            number = index % len(style.PALETTE)
             (line,) = axis.plot(
                 *zip(*values, strict=True),
                 color=style.PALETTE[number],
-                marker=MARKERS[number],
+                marker=MARKERS[(number + index // len(style.PALETTE)) % len(MARKERS)],
                 markersize=4.5,
                 linewidth=2 if name in FIRST else 1,
                 linestyle="-" if name in FIRST else "--",
