@@ -22,9 +22,11 @@ from aten_overrides.tables.rows import (
     Thresholds,
     choose,
 )
-from aten_overrides.tables.table import FOLDER, CostTable, find, load
+from aten_overrides.tables.table import FOLDER, CostTable, load
 
 HEADER = _compile.CSRC / "linalg" / "LinalgThresholds.h"
+# Tables of the back ends that ATen has, without our kernels: what the thresholds are fitted to.
+LIBRARIES = FOLDER / "libraries"
 WIDTH = 100
 _CPP_DTYPES = dict(zip(DTYPES, ("Float", "Double", "ComplexFloat", "ComplexDouble"), strict=True))
 
@@ -254,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--table",
         default="nvidia-h200.json",
-        help=f"cost table: a file, or the name of one in {FOLDER.name}/ (default: %(default)s)",
+        help=f"cost table: a file, or the name of one in {LIBRARIES} (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, default=HEADER, help="header (default: ATen's)")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -263,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         named = Path(options.table)
-        table = load(find(named.stem) if named.name == options.table else named)
+        table = load(LIBRARIES / named if named.name == options.table else named)
         text = generate(table)
         if options.check:
             return compare(

@@ -15,7 +15,7 @@ from aten_overrides._names import DTYPES
 from aten_overrides._select import Facts, Problem
 from aten_overrides.tables import fit, regret, rows, thresholds
 from aten_overrides.tables.rows import NEVER, Crossover, DtypeRows, Rectangular, SquareRow
-from aten_overrides.tables.table import CostTable, Gpu, Point, find, load
+from aten_overrides.tables.table import CostTable, Gpu, Point, load
 
 MEAN, WORST = 1.02, 1.25  # goals, per dtype and set of back ends
 WORST_FITTED = {"float64": 1.10}  # and what is met for every problem of the table
@@ -33,7 +33,7 @@ MISLED = {
 
 @pytest.fixture(scope="module")
 def h200() -> CostTable:
-    return load(find("h200"))
+    return load(thresholds.LIBRARIES / "nvidia-h200.json")
 
 
 @pytest.fixture(scope="module")

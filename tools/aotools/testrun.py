@@ -116,7 +116,7 @@ def checks() -> Iterator[tuple[str, list[str]]]:
     yield "mypy", [python, "-m", "mypy", "aten_overrides", "tools"]
     yield "clang-format", [clang_format, "--dry-run", "-Werror", *map(str, cpp_files())]
     yield "shellcheck", [shellcheck, "-x", *map(str, shell_files())]
-    table = "aten_overrides/tables/nvidia-h200.json"
+    table = "nvidia-h200.json"
     thresholds = [python, "-m", "aten_overrides.tables.thresholds", "--table", table, "--check"]
     yield "generated thresholds", thresholds
     yield "generated README tables", [python, "-m", "aotools.readme", "--check"]
