@@ -229,7 +229,7 @@ def test_a_tree_that_has_the_series_needs_none_of_it(
     assert set(verdicts(real_port(real, source, str(tree))).values()) == {"already upstream"}
 
 
-def change(path: Path, old: str, new: str) -> None:
+def rewrite(path: Path, old: str, new: str) -> None:
     """Replaces a text that must be there, its first occurrence."""
     text = path.read_text(encoding="utf-8")
     assert old in text, old
@@ -250,9 +250,9 @@ def test_a_newer_pytorch(real: Base, source: Path, tmp_path: Path) -> None:
     patch = next(one for one in real.patches() if one.name == "batched-cublas-limits.patch")
     hunk = patch.path.read_text(encoding="utf-8").partition("\n@@ ")[2].partition("\n")[2]
     neighbour = hunk.splitlines()[0][1:]  # the first line of context
-    change(blas, f"{neighbour}\n", f"{neighbour} // as in a later release\n")
-    change(tree / "test/test_linalg.py", "import torch\n", "import torch\n\n# a later release\n")
-    change(tree / "torch/csrc/Module.cpp", '"Magma"', '"MAGMA"')
+    rewrite(blas, f"{neighbour}\n", f"{neighbour} // as in a later release\n")
+    rewrite(tree / "test/test_linalg.py", "import torch\n", "import torch\n\n# a later release\n")
+    rewrite(tree / "torch/csrc/Module.cpp", '"Magma"', '"MAGMA"')
     write_files(tree, {"version.txt": "2.14.1a0\n"})
     result = real_port(real, source, str(tree))
     found = verdicts(result)
@@ -272,7 +272,11 @@ def test_a_newer_pytorch(real: Base, source: Path, tmp_path: Path) -> None:
     made, _ = apply.work_tree(new, tree, new.patches(), tmp_path / "made")
     text = (made / LINALG / blas.name).read_text(encoding="utf-8")
     assert "as in a later release" in text and "65535" in text
-    report = check.run(new, tree, wheel_spec=None, fast=True, build=tmp_path / "b")
+    own = tmp_path / "own"
+    added = [change for patch in new.patches() for change in patch.changes if change.old is None]
+    for one in added:
+        write_files(own, {Path(one.path).name: (made / one.path).read_text(encoding="utf-8")})
+    report = check.run(new, tree, wheel_spec=None, fast=True, build=tmp_path / "b", own=own)
     assert [one.item for one in report.findings if one.verdict == "FAIL"] == ["series"]
 
 
