@@ -71,6 +71,13 @@ def test_a_round_trip_gives_the_same_bytes(
     assert not hostile_git.exists()
 
 
+def test_an_empty_line_of_context_keeps_its_blank(tree: Path) -> None:
+    commit(tree, f"Add a text\n\n{BODY}", {"docs/text.rst": "a\n\nb\n"})
+    commit(tree, f"Change it\n\n{BODY}", {"docs/text.rst": "a\n\nc\n"})
+    git.git(tree, "config", "diff.suppressBlankEmpty", "true")
+    assert b"\n a\n \n-b\n+c\n" in export.render(tree, "HEAD")
+
+
 @pytest.mark.source
 def test_the_real_series_is_exported_and_refreshed_to_its_own_bytes(tmp_path: Path) -> None:
     real = bases.load("v2.6.0")

@@ -24,7 +24,7 @@ NAME, TEXT = "export", "Write the commits of a patched work tree back as the pat
 # diff-tree heeds only a few of a repository's own settings; these are they, and what is by default
 # another in some version of git.
 _DIFF = [
-    *("-c", "diff.suppressBlankEmpty=false", "diff-tree", "-r", "-O/dev/null"),
+    *("-c", "diff.suppressBlankEmpty=false", "diff-tree", "-r"),
     *("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-relative", "--text"),
     *("--diff-algorithm=myers", "--indent-heuristic", "--ignore-submodules=none"),
 ]
