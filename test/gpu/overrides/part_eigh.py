@@ -141,7 +141,7 @@ def bad(session: Session) -> None:
 
 
 def _special(torch: Any, library: Any, route: str) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for dtype in ("float32", "complex128"):
         for n in (3, 32, 33, 70):
             q, _ = torch.linalg.qr(common.matrices(torch, dtype, 4, n, n))

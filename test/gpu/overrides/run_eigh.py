@@ -12,9 +12,11 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+FOLDERS = [str(ROOT / "tools"), str(ROOT)]
+sys.path[:0] = FOLDERS
 
 from aotools.env import UserError  # noqa: E402
 from aotools.gputest import overrides_library, runner, summary  # noqa: E402
@@ -34,7 +36,7 @@ GRIDS = (
     ("eigh", "complex64", 3, True),
     ("eigh", "complex128", 3, True),
 )
-CHECKS = (
+CHECKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("routes-real", "part_eigh:routes", {"dtypes": ["float32", "float64"]}),
     ("routes-complex", "part_eigh:routes", {"dtypes": ["complex64", "complex128"]}),
     ("limits", "part_eigh:limits", {}),
@@ -83,6 +85,8 @@ def main() -> int:
     parser.add_argument("--commit", help="the commit to state when this is no git checkout")
     options = parser.parse_args()
     started = time.monotonic()
+    given = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*FOLDERS, *filter(None, [given])])  # the children's
     try:
         wanted = options.parts.split(",")
         log = options.out.absolute() / "eigh.log"

@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import fake_cuda  # noqa: E402
 import fake_overrides  # noqa: E402
 
 from aotools.env import ROOT  # noqa: E402
@@ -68,7 +69,7 @@ class Library(fake_overrides.Library):
 class Torch(fake_overrides.Torch):
     def __getattr__(self, name: str) -> Any:
         if name in ("empty", "ones"):
-            return fake_overrides.fake_cuda._on_cpu(getattr(torch, name))
+            return fake_cuda._on_cpu(getattr(torch, name))
         return super().__getattr__(name)
 
 
@@ -199,8 +200,8 @@ def test_a_route_that_fell_behind_is_left_out(parts: Parts) -> None:
 
 def test_reported_shapes_have_a_goal(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     times = parts.part("part_eigh_times")
-    shapes = (("eigh", "float32", 128, 32, 1e9), ("eigh", "float64", 128, 32, 1e-9))
-    shapes += tuple(("eigh", dtype, 128, 33, 1e9) for dtype in ("float32", "float64"))
+    shapes = [("eigh", "float32", 128, 32, 1e9), ("eigh", "float64", 128, 32, 1e-9)]
+    shapes += [("eigh", dtype, 128, 33, 1e9) for dtype in ("float32", "float64")]
     monkeypatch.setattr(times, "REPORTED", shapes)
     monkeypatch.setattr(times, "WORKSPACES", (16,))
     monkeypatch.setattr(times, "_workspaces", lambda session, library: None)
