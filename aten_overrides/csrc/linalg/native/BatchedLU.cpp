@@ -97,15 +97,17 @@ void check(const LuProblem& p, int64_t lda, int64_t stride, int64_t pivot_stride
   }
 }
 
-// Measured on an H200 with float32 at n 64..2048 and batch 1..4096; see NOTES.md.
-int outer_choice(int64_t steps, int64_t batch) {
+// Measured on an H200 at n 64..2048 and batch 1..4096 (other types than float32: n 64..1024, batch
+// 1, 64 and 512); see NOTES.md.
+int outer_choice(Scalar scalar, int64_t steps, int64_t batch) {
   if (steps <= 128) {
     return 128;
   }
   if (batch < 32 || steps <= 192 || (steps <= 256 && batch < 128)) {
     return 64;
   }
-  return steps < 896 ? 128 : 256;
+  // Only float32 gains from products deeper than 128: for the others solving 256 rows costs more.
+  return scalar == Scalar::Float && steps >= 896 ? 256 : 128;
 }
 
 }  // namespace
@@ -129,7 +131,9 @@ LuPlan lu_plan(const LuProblem& problem) {
   if (whole) {
     return {LuRoute::Block, 0, 0, 1};
   }
-  return {LuRoute::Blocked, 64, outer_choice(steps, problem.batch), crowded && m > 256 ? 2 : 1};
+  // Above 512 rows a panel kernel takes a multiprocessor's registers alone.
+  const int resident = crowded && m > 256 && m <= 512 ? 2 : 1;
+  return {LuRoute::Blocked, 64, outer_choice(problem.scalar, steps, problem.batch), resident};
 }
 
 size_t lu_workspace(const LuProblem& problem, const LuPlan& plan) {

@@ -350,40 +350,4 @@ struct BlockShape {
   }
 };
 
-// Calls `use` with the shape for panels of `rows` rows; returns false when there is none.
-template <typename T, typename Use>
-bool with_block_shape(int rows, Use&& use) {
-  constexpr int words = sizeof(T) / 4;  // registers an element
-  if (rows <= 64) {
-    use(BlockShape < T, words == 4 ? 8 : 16, 1, 64, words == 1 ? 12 : 8 > {});
-  } else if (rows <= 256) {
-    use(BlockShape < T, words == 4 ? 8 : 16, 2, 128, words == 1 ? 5 : 3 > {});
-  } else if (rows <= 2048) {
-    use(BlockShape<T, 16 / words, 4, 512, 1>{});
-  } else if (rows <= 4096) {
-    use(BlockShape < T, words == 1 ? 4 : 2, 8, 512, 1 > {});
-  } else {
-    return false;
-  }
-  return true;
-}
-
-template <typename T>
-int block_lu_width(int rows, int wanted, size_t shared) {
-  int width = 0;
-  with_block_shape<T>(rows, [&](auto shape) {
-    for (int n = wanted; n > 0 && width == 0; n = n > shape.W ? (n - 1) / shape.W * shape.W : 0) {
-      if (shape.bytes(rows, n) <= shared) {
-        width = n;
-      }
-    }
-  });
-  return width;
-}
-
-template <typename T>
-void launch_block_lu(const Panel<T>& p, cudaStream_t stream) {
-  with_block_shape<T>(p.whole.m - p.first, [&](auto shape) { shape.launch(p, stream); });
-}
-
 }  // namespace at::native::batched_native

@@ -1,4 +1,4 @@
-#include <ATen/native/cuda/linalg/native/BlockLU.cuh>
+#include <ATen/native/cuda/linalg/native/BlockShapes.cuh>
 
 namespace at::native::batched_native {
 

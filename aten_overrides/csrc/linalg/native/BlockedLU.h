@@ -11,6 +11,9 @@
 namespace at::native::batched_native {
 
 constexpr int kTallWidth = 8;
+// Solves of wider blocks than this run apart from the exchange when they have so many tiles.
+constexpr int kFusedWidth = 64;
+constexpr int64_t kManyTiles = 512;
 
 inline void check_cublas(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) {
@@ -47,16 +50,33 @@ struct Gemm<Complex<double>> {
   static constexpr Complex<double> minus{-1, 0}, one{1, 0};
 };
 
-inline int levels_of(int leaf, int outer) {
+// How `steps` columns are cut into outer blocks: the first takes the remainder (and one block more
+// when that is less than half a block), so that all trailing sizes are multiples of `outer` away
+// from the end.
+struct OuterBlocks {
+  int first;  // width of the first block; all others have `outer` columns
+  int count;
+  static OuterBlocks of(int steps, int outer) {
+    const int rest = steps % outer;
+    const int count = (steps + outer - 1) / outer;
+    return steps > outer && rest * 2 < outer
+               ? OuterBlocks{rest == 0 ? outer : outer + rest, steps / outer}
+               : OuterBlocks{rest == 0 ? outer : rest, count};
+  }
+};
+
+// Panels that a block of `width` columns is cut into: a remainder of at most a quarter panel joins
+// the first one.
+inline int leaves_of(int width, int leaf, int slack) {
+  return std::max(1, (width + leaf - 1 - slack) / leaf);
+}
+
+inline int levels_of(int leaves) {
   int levels = 1;
-  for (int width = leaf; width < outer; width *= 2) {
+  for (int covered = 1; covered < leaves; covered *= 2) {
     ++levels;
   }
   return levels;
-}
-
-inline int blocks_of(int m, int n, int outer) {
-  return (std::min(m, n) + outer - 1) / outer;
 }
 
 inline int power_below(int x) {
@@ -95,80 +115,90 @@ class BlockedLU {
     const int fits = block_lu_width<T>(rows, plan.leaf, shared / plan.resident);
     return fits == 0 ? std::min(kTallWidth, plan.leaf) : power_below(fits);
   }
-  // Width of the outer blocks, the same for all: the first panel is the narrowest.
+  // Width of the outer blocks: bounded by the levels that the narrowest panel, the first, allows.
   static int outer_width(int m, const LuPlan& plan, size_t shared) {
     const int leaf = leaf_width(m, plan, shared);
-    return std::min(std::max(plan.outer, leaf), leaf << (kMaxLevels - 1));
+    return std::min(std::max(plan.outer, leaf), leaf << (kMaxLevels - 2));
   }
   // int32 elements of one matrix's maps: those of the levels, and with a finish also the order that
   // each outer block made.
   static int64_t map_elements(int m, int n, const LuPlan& plan, size_t shared) {
     const int outer = outer_width(m, plan, shared);
-    const int levels = levels_of(leaf_width(m, plan, shared), outer);
-    const int64_t blocks = finish_fits<T>(m, shared) ? blocks_of(m, n, outer) : 0;
-    return static_cast<int64_t>(levels) * (m + outer) + blocks * m;
+    const OuterBlocks blocks = OuterBlocks::of(std::min(m, n), outer);
+    const int levels = most_levels(m, blocks, plan, shared);
+    return static_cast<int64_t>(levels) * (m + std::max(blocks.first, outer)) +
+           (finish_fits<T>(m, shared) ? static_cast<int64_t>(blocks.count) * m : 0);
   }
 
   void run() {
     const int steps = std::min(whole_.m, whole_.n);
-    outer_ = outer_width(whole_.m, plan_, shared_);
+    const int outer = outer_width(whole_.m, plan_, shared_);
+    const OuterBlocks blocks = OuterBlocks::of(steps, outer);
     const bool finish = whole_.pivot && finish_fits<T>(whole_.m, shared_);
-    const int levels = levels_of(leaf_width(whole_.m, plan_, shared_), outer_);
-    int32_t* const orders = maps_ + static_cast<int64_t>(levels) * (whole_.m + outer_);
-    for (start_ = 0; start_ < steps; start_ += outer_) {
-      leaf_ = std::min(outer_, leaf_width(whole_.m - start_, plan_, shared_));
-      order_ = finish ? orders + start_ / outer_ * static_cast<int64_t>(whole_.m) : nullptr;
-      const int width = std::min(outer_, steps - start_);
-      const int next = start_ + width;
-      factor(start_, width);
-      const int left = whole_.pivot && !finish ? start_ : 0;
-      exchange(start_, width, 0, left, next, whole_.n - next);
-      update(start_, width, next, whole_.n - next);
+    map_size_ = whole_.m + std::max(blocks.first, outer);
+    int32_t* const orders =
+        maps_ + static_cast<int64_t>(most_levels(whole_.m, blocks, plan_, shared_)) * map_size_;
+    const int narrowest = leaf_width(whole_.m, plan_, shared_);
+    int start = 0;
+    for (int block = 0; block < blocks.count; ++block) {
+      const int width = block == 0 ? std::min(blocks.first, steps) : outer;
+      const int next = start + width;
+      // Never narrower than the first, for which the levels were counted.
+      leaf_ = std::min(width, std::max(narrowest, leaf_width(whole_.m - start, plan_, shared_)));
+      slack_ = slack_of(whole_.m - start, leaf_, plan_, shared_);
+      order_ = finish ? orders + block * static_cast<int64_t>(whole_.m) : nullptr;
+      factor(0, start, width);
+      const int left = whole_.pivot && !finish ? start : 0;
+      exchange(0, 0, left, next, whole_.n - next);
+      update(start, width, next, whole_.n - next);
+      start = next;
     }
     if (finish) {
       launch_finish(
-          Finish<T>{whole_, orders, level_stride_, outer_, blocks_of(whole_.m, whole_.n, outer_)},
-          stream_);
+          Finish<T>{whole_, orders, level_stride_, blocks.first, outer, blocks.count}, stream_);
     }
   }
 
  private:
-  void factor(int first, int width) {
-    if (width <= leaf_) {
-      panel(first, width);
+  static int slack_of(int rows, int leaf, const LuPlan& plan, size_t shared) {
+    const int wide = leaf + leaf / 4;
+    return block_lu_width<T>(rows, wide, shared / plan.resident) == wide ? leaf / 4 : 0;
+  }
+  static int most_levels(int m, const OuterBlocks& blocks, const LuPlan& plan, size_t shared) {
+    const int leaf = leaf_width(m, plan, shared);
+    return levels_of(leaves_of(std::max(blocks.first, outer_width(m, plan, shared)), leaf, 0));
+  }
+
+  void factor(int depth, int first, int width) {
+    levels_[depth] = level(depth, first, width);
+    const int leaves = leaves_of(width, leaf_, slack_);
+    if (leaves == 1) {
+      panel(depth + 1, first, width);
       return;
     }
-    int half = leaf_;
-    while (half * 2 < width) {
-      half *= 2;
-    }
-    const int middle = first + half, rest = width - half;
-    factor(first, half);
-    exchange(first, half, 0, 0, middle, rest);
+    const int rest = leaves / 2 * leaf_, half = width - rest, middle = first + half;
+    factor(depth + 1, first, half);
+    exchange(depth + 1, 0, 0, middle, rest);
     update(first, half, middle, rest);
-    factor(middle, rest);
+    factor(depth + 1, middle, rest);
     if (whole_.pivot) {
-      exchange(middle, rest, first, half, 0, 0);
+      exchange(depth + 1, first, half, 0, 0);
     }
   }
 
-  Level level(int index, int start, int width) const {
-    int32_t* const now = maps_ + index * static_cast<int64_t>(whole_.m + outer_);
-    const bool outermost = leaf_ << index >= outer_ && order_ != nullptr;
-    return Level{outermost ? order_ : now, now + whole_.m, start, width};
+  Level level(int depth, int start, int width) const {
+    int32_t* const now = maps_ + depth * static_cast<int64_t>(map_size_);
+    return Level{depth == 0 && order_ != nullptr ? order_ : now, now + whole_.m, start, width};
   }
 
-  void panel(int first, int width) {
+  void panel(int depth, int first, int width) {
     Panel<T> p{};
     p.whole = whole_;
     p.first = first;
     p.n = width;
-    p.levels = whole_.pivot ? levels_of(leaf_, outer_) : 0;
+    p.levels = whole_.pivot ? depth : 0;
     p.level_stride = level_stride_;
-    for (int l = 0; l < p.levels; ++l) {
-      const int nominal = leaf_ << l;
-      p.level[l] = level(l, start_ + (first - start_) / nominal * nominal, nominal);
-    }
+    std::copy(levels_, levels_ + p.levels, p.level);
     if (block_lu_width<T>(whole_.m - first, width, shared_) == width) {
       launch_block_lu(p, stream_);
     } else {
@@ -176,24 +206,45 @@ class BlockedLU {
     }
   }
 
-  void exchange(int start, int width, int left, int left_n, int right, int right_n) {
-    int index = 0;
-    while (leaf_ << index < width) {
-      ++index;
+  void exchange(int depth, int left, int left_n, int right, int right_n) {
+    const Level& level = levels_[depth];
+    const bool apart = level.width > kFusedWidth && right_n > 0 &&
+                       whole_.batch * solve_tiles<T>(right_n) >= kManyTiles;
+    if (whole_.pivot || !apart) {
+      launch_exchange(
+          Exchange<T>{whole_, level, level_stride_, left, left_n, right, right_n, !apart},
+          shared_,
+          stream_);
     }
-    launch_exchange(
-        Exchange<T>{
-            whole_, level(index, start, width), level_stride_, left, left_n, right, right_n},
-        shared_,
-        stream_);
+    if (apart) {
+      solve(level.start, level.width, right, right_n);
+    }
   }
 
-  // A[first + width :, right :] -= A[first + width :, first :] A[first :, right :]
+  // Rows first .. first + width of the columns at `right`, by halves and a product between them
+  // until a half fits the kernel.
+  void solve(int first, int width, int right, int right_n) {
+    const int fits = solve_width<T>(shared_);
+    if (width <= fits) {
+      launch_solve(Solve<T>{whole_, first, width, right, right_n}, stream_);
+      return;
+    }
+    const int rest = (width + fits - 1) / fits / 2 * fits, half = width - rest;
+    solve(first, half, right, right_n);
+    multiply(first, half, rest, right, right_n);
+    solve(first + half, rest, right, right_n);
+  }
+
   void update(int first, int width, int right, int right_n) {
-    const int below = first + width, rows = whole_.m - below;
+    multiply(first, width, whole_.m - first - width, right, right_n);
+  }
+
+  // A[first + width, `rows` more; right :] -= A[first + width.., first :] A[first :, right :]
+  void multiply(int first, int width, int rows, int right, int right_n) {
     if (rows <= 0 || right_n <= 0) {
       return;
     }
+    const int below = first + width;
     T* const lower = whole_.a + below + first * whole_.lda;
     T* const upper = whole_.a + first + right * whole_.lda;
     T* const target = whole_.a + below + right * whole_.lda;
@@ -234,8 +285,9 @@ class BlockedLU {
   size_t shared_;
   cublasHandle_t handle_;
   cudaStream_t stream_;
-  int32_t* order_ = nullptr;  // the current outer block's row order, if kept for the finish
-  int start_ = 0, leaf_ = 0, outer_ = 0;
+  int32_t* order_ = nullptr;       // the current outer block's row order, if kept for the finish
+  Level levels_[kMaxLevels] = {};  // of the recursion's open blocks, outermost first
+  int leaf_ = 0, slack_ = 0, map_size_ = 0;
 };
 
 }  // namespace at::native::batched_native

@@ -47,7 +47,7 @@ template <typename T>
 __device__ __forceinline__ void read_triangle(
     T* lower, const T* triangle, int64_t lda, int width, int first) {
   constexpr int B = ExchangeTile<T>::kBlock;
-  for (int i = threadIdx.x; i < (first + B) * B; i += 32 * kExchangeWarps) {
+  for (int i = threadIdx.x; i < (first + B) * B; i += blockDim.x) {
     const int r = first + i % B, j = i / B;
     if (r < width && j < r) {
       __pipeline_memcpy_async(&lower[i], &triangle[r + j * lda], sizeof(T));
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t item = blockIdx.x / tiles;
   const int tile = static_cast<int>(blockIdx.x % tiles);
-  const bool solve = tile >= left_tiles;
+  const bool right = tile >= left_tiles, solve = right && p.solve;
   const int start = p.level.start, width = p.level.width;
   const int64_t lda = p.whole.lda;
   const int rows = Tile::padded(width);
@@ -168,9 +168,9 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
   int32_t* const goes = comes + rows;
 
   T* const matrix = p.whole.a + item * p.whole.stride;
-  const int skipped = (solve ? tile - left_tiles : tile) * kColumns;
-  const int columns = min(kColumns, (solve ? p.right_n : p.left_n) - skipped);
-  T* const a = matrix + ((solve ? p.right : p.left) + skipped) * lda;
+  const int skipped = (right ? tile - left_tiles : tile) * kColumns;
+  const int columns = min(kColumns, (right ? p.right_n : p.left_n) - skipped);
+  T* const a = matrix + ((right ? p.right : p.left) + skipped) * lda;
 
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
     comes[i] = p.whole.pivot ? p.level.now[item * p.level_stride + start + i] : start + i;
@@ -226,8 +226,8 @@ void launch_exchange(const Exchange<T>& p, size_t shared_limit, cudaStream_t str
   }
   const int64_t blocks = p.whole.batch * tiles;
   // Few blocks: nothing hides the latency of reading L piece by piece.
-  const bool whole =
-      p.right_n > 0 && blocks <= kFewBlocks && Tile::bytes(p.level.width, true) <= shared_limit;
+  const bool whole = p.solve && p.right_n > 0 && blocks <= kFewBlocks &&
+                     Tile::bytes(p.level.width, true) <= shared_limit;
   const size_t shared = Tile::bytes(p.level.width, whole);
   if (shared > 48 * 1024) {
     C10_CUDA_CHECK(cudaFuncSetAttribute(
@@ -248,9 +248,13 @@ __global__ void __launch_bounds__(kFinishThreads)
     finish_kernel(Finish<T> p, int tile_columns, int staged, int tiles) {
   extern __shared__ __align__(16) unsigned char raw[];
   const int64_t item = blockIdx.x / tiles;
-  const int column = static_cast<int>(blockIdx.x % tiles) * tile_columns;
-  const int m = p.whole.m;
-  const int top = (column / p.outer + 1) * p.outer;  // rows above stay
+  const int tile = static_cast<int>(blockIdx.x % tiles), m = p.whole.m;
+  const int first_tiles = (p.first + tile_columns - 1) / tile_columns;
+  const int beyond = (tile - first_tiles) * tile_columns;  // columns after the first block
+  const int own = beyond < 0 ? 0 : 1 + beyond / p.outer;   // the tile's block
+  const int column = beyond < 0 ? tile * tile_columns : p.first + beyond;
+  const int columns = beyond < 0 ? min(tile_columns, p.first - column) : tile_columns;
+  const int top = p.first + own * p.outer;  // rows above stay
   const int rows = m - top;
   T* const stage = reinterpret_cast<T*>(raw);
   int32_t* const from = reinterpret_cast<int32_t*>(stage + static_cast<int64_t>(staged) * rows);
@@ -258,16 +262,16 @@ __global__ void __launch_bounds__(kFinishThreads)
 
   for (int i = threadIdx.x; i < rows; i += kFinishThreads) {
     int row = top + i;
-    for (int block = p.blocks - 1; block * p.outer >= top; --block) {
-      if (row >= block * p.outer) {
+    for (int block = p.blocks - 1; block > own; --block) {
+      if (row >= p.first + (block - 1) * p.outer) {
         row = orders[static_cast<int64_t>(block) * m + row];
       }
     }
     from[i] = row - top;
   }
   T* const a = p.whole.a + item * p.whole.stride + top + column * p.whole.lda;
-  for (int done = 0; done < tile_columns; done += staged) {
-    const int count = min(staged, tile_columns - done);
+  for (int done = 0; done < columns; done += staged) {
+    const int count = min(staged, columns - done);
     __syncthreads();
     for (int c = 0; c < count; ++c) {
       for (int i = threadIdx.x; i < rows; i += kFinishThreads) {
@@ -300,13 +304,13 @@ bool finish_fits(int m, size_t shared) {
 
 template <typename T>
 void launch_finish(const Finish<T>& p, cudaStream_t stream) {
-  const int columns = (p.blocks - 1) * p.outer;
-  if (columns == 0) {
+  if (p.blocks < 2) {
     return;
   }
   const int tile_columns = std::min(kFinishColumns, p.outer);
-  const int tiles = columns / tile_columns;
-  const int rows = p.whole.m - p.outer;
+  const int tiles = (p.first + tile_columns - 1) / tile_columns +
+                    (p.blocks - 2) * (p.outer / tile_columns);  // the last block has no followers
+  const int rows = p.whole.m - p.first;
   int staged = tile_columns;
   while (staged > 1 && finish_bytes<T>(rows, staged) > 56 * 1024) {
     staged /= 2;  // four blocks to a multiprocessor where that is possible

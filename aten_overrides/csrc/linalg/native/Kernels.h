@@ -15,8 +15,8 @@ struct alignas(2 * sizeof(Real)) Complex {
   Real im;
 };
 
-constexpr int kMaxLevels =
-    6;  // permutations kept by the blocked route, one per level of its recursion
+// Permutations kept by the blocked route, one per level of its recursion.
+constexpr int kMaxLevels = 7;
 
 template <typename T>
 struct WholeMatrices {
@@ -51,13 +51,23 @@ struct Panel {
 };
 
 // Apply a level's row order to columns [left, left + left_n) and [right, right + right_n); in the
-// latter solve with the level's unit lower triangle as well.
+// latter solve with the level's unit lower triangle as well unless that is done apart.
 template <typename T>
 struct Exchange {
   WholeMatrices<T> whole;
   Level level;
   int64_t level_stride;
   int left, left_n;
+  int right, right_n;
+  bool solve;
+};
+
+// Solve rows [first, first + width) of columns [right, right + right_n) with the unit lower
+// triangle on the diagonal there; width <= solve_width.
+template <typename T>
+struct Solve {
+  WholeMatrices<T> whole;
+  int first, width;
   int right, right_n;
 };
 
@@ -68,7 +78,8 @@ struct Finish {
   WholeMatrices<T> whole;
   const int32_t* orders;
   int64_t order_stride;
-  int outer;
+  int first;  // columns of the first block
+  int outer;  // and of every other
   int blocks;
 };
 
@@ -88,6 +99,15 @@ void launch_tall_lu(const Panel<T>& p, cudaStream_t stream);
 
 template <typename T>
 void launch_exchange(const Exchange<T>& p, size_t shared, cudaStream_t stream);
+
+// Most rows that launch_solve takes when a block may use `shared` bytes, and the blocks that it
+// starts for a matrix.
+template <typename T>
+int solve_width(size_t shared);
+template <typename T>
+int solve_tiles(int columns);
+template <typename T>
+void launch_solve(const Solve<T>& p, cudaStream_t stream);
 
 // Whether a column of m rows and its map fit into `shared` bytes, as launch_finish needs.
 template <typename T>

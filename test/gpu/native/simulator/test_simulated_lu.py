@@ -66,6 +66,33 @@ def test_tall_panels(library: Library, dtype: torch.dtype, rows: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pivot", [True, False])
+def test_solves_apart(library: Library, dtype: torch.dtype, pivot: bool) -> None:
+    """Enough matrices that exchange and solve are kernels of their own, with and without halves."""
+    for m, n in ((70, 1100), (140, 1200)):
+        a = random(64, m, n, dtype)
+        if not pivot:
+            a.diagonal(dim1=-2, dim2=-1).add_(2 * n)
+        assert_factored(a, *library.lu(a, pivot, plan=Plan("blocked", 64, 128)), pivot=pivot)
+
+
+def test_levels_from_tall_panels_to_short_ones(library: Library) -> None:
+    """The second block's panels could be narrower than the first's: levels are counted once."""
+    a = random(1, 4160, 200, torch.complex128)
+    assert_factored(a, *library.lu(a, plan=Plan("blocked", 64, 128)))
+
+
+@pytest.mark.parametrize("n", [127, 129, 143, 161, 193, 209, 225, 257])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+def test_remainders(library: Library, dtype: torch.dtype, n: int) -> None:
+    """Outer blocks and panels that take a remainder, with columns left over beside them."""
+    for plan in (Plan("blocked", 16, 64), Plan("blocked", 8, 32), Plan("blocked", 32, 64)):
+        for m, columns in ((n, n), (n + 7, n), (n, n + 40)):
+            a = random(1, m, columns, dtype)
+            assert_factored(a, *library.lu(a, plan=plan))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_pivots_are_lapacks(library: Library, dtype: torch.dtype) -> None:
     for n in (8, 20, 32, 48, 80):
         whole = torch.randint(-2, 3, (4, n, n), generator=torch.Generator().manual_seed(n))
