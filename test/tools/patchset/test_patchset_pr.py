@@ -171,12 +171,15 @@ def test_without_records_nothing_is_claimed(real: Base, tmp_path: Path) -> None:
 
 def test_a_record_of_another_version_of_the_patch_is_told(real: Base, tmp_path: Path) -> None:
     patch = real.patches()[0]
-    for sha256, said in (
-        (patch.sha256, "measured with this very file"),
-        ("0" * 64, "measure again before sending"),
-        (None, "did not hold this patch"),
+    for sha256, code, said in (
+        (patch.sha256, patch.code_sha256, "measured with this very file"),
+        ("0" * 64, patch.code_sha256, "the description was edited since"),
+        ("0" * 64, "0" * 64, "measure again before sending"),
+        ("0" * 64, None, "measure again before sending"),
+        (None, None, "did not hold this patch"),
     ):
-        built = {"patches": [{"name": patch.name, "sha256": sha256}] if sha256 else []}
+        one = {"name": patch.name, "sha256": sha256, "code_sha256": code}
+        built = {"patches": [one] if sha256 else []}
         record(tmp_path / "r", [], meta={"built": {"patched-magma": built}})
         assert said in pr.measured_with(patch, tmp_path / "r")
 

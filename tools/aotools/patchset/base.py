@@ -99,6 +99,13 @@ class Patch:
         """Checksum of the patch file."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
+    @property
+    def code_sha256(self) -> str:
+        """Checksum of what the patch changes: the file without its description."""
+        data = self.path.read_bytes()
+        start = data.find(b"\n---\n")
+        return hashlib.sha256(data[max(start, 0) :]).hexdigest()
+
 
 @dataclass(frozen=True)
 class Base:

@@ -102,7 +102,7 @@ def measured_with(patch: Patch, folder: Path) -> str:
     for record in pr_views.records(folder, "patchset"):
         built = record["meta"].get("built", {})
         ids = {
-            one["sha256"]
+            (one["sha256"], one.get("code_sha256"))
             for library in built.values()
             for one in library.get("patches", ())
             if one["name"] == patch.name
@@ -111,12 +111,14 @@ def measured_with(patch: Patch, folder: Path) -> str:
         where = f"{record['file']} (commit {str(meta.get('commit'))[:12]}, `{meta['command']}`)"
         if not ids:
             rows.append(f"- {where}: the measured libraries did not hold this patch.")
-        elif ids == {patch.sha256}:
+        elif {file for file, _ in ids} == {patch.sha256}:
             rows.append(f"- {where}: measured with this very file.")
+        elif {code for _, code in ids} == {patch.code_sha256}:
+            rows.append(f"- {where}: measured with this code; the description was edited since.")
         else:
             rows.append(
-                f"- {where}: measured with another version of this file (its text or its code has "
-                "changed since); measure again before sending."
+                f"- {where}: measured with another version of this patch; measure again before "
+                "sending."
             )
     return "\n".join(rows) or "- nothing: there is no record."
 

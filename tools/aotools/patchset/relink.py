@@ -208,7 +208,10 @@ def relink(
             record = {
                 "format": 1,
                 "base": base.name,
-                "patches": [{"name": patch.name, "sha256": patch.sha256} for patch in recorded],
+                "patches": [
+                    {"name": each.name, "sha256": each.sha256, "code_sha256": each.code_sha256}
+                    for each in recorded
+                ],
                 "sources": _digest(include.linalg),
                 "entries": wanted,
                 "magma": {
