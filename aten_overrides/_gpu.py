@@ -15,6 +15,7 @@ from aten_overrides._names import DTYPES, OPS, PREFERENCES
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent / "lib"
 ENTRY_BITS = {"lu_factor": 1, "lu_solve": 2, "eigh": 4}
+ENTRY_NAMES = {"eigh": "linalg_eigh"}  # of the operations whose entry has another name
 STOCK_LIBRARY, STOCK_MAGMA, STOCK_KERNEL = range(3)
 _ROUTE_NUMBERS = 16
 _WHY = 1000

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from aten_overrides import _gpu, _runtime
-from aten_overrides._names import DTYPES
+from aten_overrides._names import DTYPES, EIGH_BACKENDS
 
 LIMIT = 30.0  # backward error in units of n eps
 SHAPES = ((1, 3, 3), (2, 8, 8), (5, 70, 70), (16, 128, 128), (4, 300, 300), (2, 513, 513))
@@ -39,9 +39,9 @@ def _entries(library: _gpu.Library) -> dict[str, int]:
 def _install_and_restore(library: _gpu.Library) -> str | None:
     before = _entries(library)
     own = str(library.path)
-    with _runtime.enabled():
+    with _runtime.enabled() as status:
         ours = {entry.name for entry in library.entries() if entry.current == own}
-    if ours != set(_runtime.OPS):
+    if ours != {_gpu.ENTRY_NAMES.get(op, op) for op in status.ops}:
         return f"enabled, {', '.join(sorted(ours)) or 'nothing'} was ours"
     after = _entries(library)
     changed = [name for name, address in after.items() if address != before[name]]
@@ -75,6 +75,23 @@ def _solves(torch: Any, library: _gpu.Library, dtype: str) -> str | None:
     return f"{worst[0]}: error {worst[1]:.3g} n eps" if not worst[1] < LIMIT else None
 
 
+def _eigenvalues(torch: Any, library: _gpu.Library, dtype: str) -> str | None:
+    """eigh by every route: norm(A V - V W) / (n eps norm(A))."""
+    generator = torch.Generator(device="cuda").manual_seed(7)
+    kind = getattr(torch, dtype)
+    worst = ("", 0.0)
+    for batch, n in ((3, 8), (2, 40)):
+        a = torch.randn(batch, n, n, dtype=kind, device="cuda", generator=generator)
+        a = a + a.mH
+        for route in (None, *EIGH_BACKENDS):
+            library.force_route("eigh", route)
+            values, vectors = torch.linalg.eigh(a)
+            error = _errors(torch, a, vectors, vectors * values.unsqueeze(-2))
+            if not error <= worst[1]:
+                worst = (f"{route or 'choice'}, {batch} x {n}", error)
+    return f"{worst[0]}: error {worst[1]:.3g} n eps" if not worst[1] < LIMIT else None
+
+
 def selftest() -> list[Check]:
     """All checks. UserError if the overrides cannot be loaded at all. The state is left as it
     was.
@@ -90,7 +107,10 @@ def selftest() -> list[Check]:
         try:
             for dtype in DTYPES:
                 checks.append(_check(f"solve {dtype}", partial(_solves, torch, library, dtype)))
+            for dtype in DTYPES if "eigh" in library.installed() else ():
+                checks.append(_check(f"eigh {dtype}", partial(_eigenvalues, torch, library, dtype)))
         finally:
+            library.force_route("eigh", None)
             library.force_route("lu_factor", None)
             library.force_route("lu_solve", None)
     return checks
