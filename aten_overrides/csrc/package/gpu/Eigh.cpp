@@ -110,7 +110,7 @@ void in_chunks(int64_t batch, int64_t most, GetSizes&& sizes, Run&& run) {
     const int64_t calls = (batch + chunk.matrices - 1) / chunk.matrices;
     const int64_t even = (batch + calls - 1) / calls;
     if (Sizes bytes{}; even < chunk.matrices && sizes(even, bytes)) {
-      chunk = {even, {std::max(bytes.device, size_t{1}), bytes.host}};
+      chunk = {even, bytes};
     }
     try {
       device = allocator.allocate(chunk.bytes.device);
