@@ -28,6 +28,7 @@ CASES: list[tuple[int, int, int, Plan | None]] = [
     (600, 18, 1, Plan("blocked", 16, 16)),
     (1100, 10, 1, Plan("blocked", 8, 8)),
     (4200, 3, 1, Plan("blocked", 2, 2)),
+    (70, 1100, 64, Plan("blocked", 64, 128)),  # exchange and solve apart
 ]
 
 

@@ -48,6 +48,17 @@ def test_huge_sizes(library: Library, dtype: torch.dtype, n: int) -> None:
     assert_factored(a, *library.lu(a))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("batch", "n"), [(600, 257), (260, 300), (140, 513), (100, 1000)])
+@pytest.mark.parametrize("pivot", [True, False])
+def test_many_large(library: Library, dtype: torch.dtype, batch: int, n: int, pivot: bool) -> None:
+    """Enough matrices that wide blocks are exchanged and solved by kernels of their own."""
+    a = random(batch, n, dtype, generator(n))
+    if not pivot:
+        a.diagonal(dim1=-2, dim2=-1).add_(2 * n)
+    assert_factored(a, *library.lu(a, pivot), pivot=pivot)
+
+
 RECTANGLES = [
     (1, 7), (7, 1), (3, 40), (40, 3), (33, 32), (32, 33), (5, 300), (300, 5), (100, 129),
     (129, 100), (257, 64), (64, 257), (64, 1000), (1000, 64), (513, 200), (200, 513), (700, 300),
