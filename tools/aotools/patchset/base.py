@@ -193,6 +193,11 @@ def load(name: str, root: Path | None = None) -> Base:
         )
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
+        if table.get("kind") == "edits":
+            raise UserError(
+                f"{path.parent} holds edits, not patches: tools/patchset compose makes patches of "
+                "them for a checkout"
+            )
         return _from_table(path.parent, table)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}") from None

@@ -13,6 +13,8 @@ from aotools.patchset import (
     apply,
     base,
     build_full,
+    compose,
+    edits,
     export,
     fetch,
     port_cli,
@@ -128,13 +130,22 @@ def parser() -> argparse.ArgumentParser:
         sub = command(module.NAME, module.TEXT)
         source_options(sub)
         module.add(sub)
+    sub = command(compose.NAME, compose.TEXT)
+    sub.set_defaults(base="main")
+    compose.add(sub)
     return top
 
 
 def main() -> int:
     """Runs one command; returns its exit status."""
     options = parser().parse_args()
+    if edits.holds_edits(options.base, options.patches_root):
+        return _edits(edits.load(options.base, options.patches_root), options)
     base_ = base.load(options.base, options.patches_root)
+    if options.command == compose.NAME:
+        raise UserError(
+            f"patches/{base_.name} holds patches already: tools/patchset port is for them"
+        )
     commands = {"fetch": _fetch, "apply": _apply, "check": _check, "relink": _relink}
     if options.command in commands:
         return commands[options.command](base_, options)
@@ -229,6 +240,32 @@ def _check(base_: base.Base, options: argparse.Namespace) -> int:
         build=build_dir(base_),
     )
     return report.exit_code
+
+
+def _edits(base_: edits.EditBase, options: argparse.Namespace) -> int:
+    from aotools.patchset import check_edits
+
+    if options.command == compose.NAME:
+        return compose.run(base_, options)
+    if options.command != "check" or options.update_base:
+        raise UserError(
+            f"patches/{base_.name} holds edits, not patches: `tools/patchset compose --onto "
+            "CHECKOUT --to FOLDER` makes patches of them; besides, there is `check`"
+        )
+    checkout = check_edits.checkout_of(options.source, base_)
+    if options.dry_run:
+        for name in check_edits.planned(base_, checkout=checkout is not None, fast=options.fast):
+            print(name)
+        return 0
+    return check_edits.run(
+        base_,
+        root=options.patches_root,
+        checkout=checkout,
+        url=options.url,
+        wheel_spec=options.wheel,
+        fast=options.fast,
+        build=build_dir(base_.as_base()),
+    ).exit_code
 
 
 def _relink(base_: base.Base, options: argparse.Namespace) -> int:
