@@ -12,6 +12,7 @@ import pytest
 
 from aten_overrides import _compile, _select
 from aten_overrides._errors import UserError
+from aten_overrides._names import BACKENDS
 from aten_overrides._select import Facts, Problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +132,7 @@ def test_a_damaged_library_is_named(tmp_path: Path) -> None:
 def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     path = _compile.build(_select.LIBRARY, _select.ALL_UNITS)
     _select.Library(path)
-    monkeypatch.setattr(_select, "BACKENDS", (*_select.BACKENDS, "batched_future"))
+    monkeypatch.setattr(_select, "BACKENDS", (*BACKENDS, "batched_future"))
     with pytest.raises(UserError, match=r"is of another version: .*remove the file"):
         _select.Library(path)
 

@@ -11,11 +11,12 @@ import expecttest
 import pytest
 
 from aten_overrides import _select
+from aten_overrides._device import Gpu
 from aten_overrides._names import DTYPES
 from aten_overrides._select import Facts, Problem
 from aten_overrides.tables import fit, regret, rows, thresholds
 from aten_overrides.tables.rows import NEVER, Crossover, DtypeRows, Rectangular, SquareRow
-from aten_overrides.tables.table import CostTable, Gpu, Point, load
+from aten_overrides.tables.table import CostTable, Point, load
 
 MEAN, WORST = 1.02, 1.25  # goals, per dtype and set of back ends
 WORST_FITTED = {"float64": 1.10}  # and what is met for every problem of the table

@@ -57,10 +57,8 @@ def traced(finding: Finding = STEP) -> Explained:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     records = tmp_path / "test/gpu/records"
     records.mkdir(parents=True)
-    for module in (cliffs, readme):
-        monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
     monkeypatch.setattr(readme, "RECORDS", records)
-    monkeypatch.setattr(cliffs, "DOCUMENT", tmp_path / "docs/cliffs.md")
     return records
 
 
@@ -101,7 +99,7 @@ def test_document(folder: Path) -> None:
     assert cliffs.sync(check=True)[0].startswith("cliffs-solve_ex-float32-nvidia-h200")
     cliffs.sync(check=False)
     assert cliffs.sync(check=True) == []
-    text = cliffs.DOCUMENT.read_text()
+    text = cliffs.document_path().read_text()
     assert_expected_inline(
         text[text.index("NVIDIA H200") :],
         """\
@@ -130,7 +128,7 @@ NVIDIA H200, driver 580.1, torch 2.11.0+cu130, 2026-12-01; [record](test/gpu/rec
 | `qr` float64, batch 64 | stock | 500 to 524 | 25 | 0 | the time budget ended the search; raise --budget or go on with --resume |
 """,  # noqa: E501
     )
-    cliffs.DOCUMENT.write_text(text.replace("4.40x", "4.50x"))
+    cliffs.document_path().write_text(text.replace("4.40x", "4.50x"))
     assert "4.50x" in cliffs.sync(check=True)[0]
 
 
@@ -147,11 +145,11 @@ def test_what_the_overrides_do(folder: Path) -> None:
 
 def test_without_a_record(folder: Path) -> None:
     cliffs.sync(check=False)
-    assert cliffs.NO_RECORD in cliffs.DOCUMENT.read_text()
+    assert cliffs.NO_RECORD in cliffs.document_path().read_text()
     assert not (folder / "figures").exists()
 
 
 def test_without_a_cliff(folder: Path) -> None:
     write(folder, scan())
     cliffs.sync(check=False)
-    assert "No cliff was found." in cliffs.DOCUMENT.read_text()
+    assert "No cliff was found." in cliffs.document_path().read_text()

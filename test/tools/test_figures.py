@@ -42,8 +42,7 @@ POINTS = [
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "test/gpu/records"
     folder.mkdir(parents=True)
-    for module in (figures, readme):
-        monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
     monkeypatch.setattr(readme, "RECORDS", folder)
     return folder
 

@@ -154,7 +154,7 @@ def test_a_newer_record_wins(checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 def test_without_a_record(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch) == 0
     assert readme.NO_RECORD in checkout.readme.read_text()
-    assert not (checkout.records / "figures").exists()
+    assert not list((checkout.records / "figures").glob("cliff-*"))
 
 
 def test_hand_written_words_stay(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:

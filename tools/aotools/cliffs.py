@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from aotools import readme
-from aotools.env import ROOT, UserError, run_cli, write_file
+from aotools.env import UserError, run_cli, write_file
 from aten_overrides.measure import style
 from aten_overrides.scan import kernels, picture
 from aten_overrides.scan.run import Explained, Scan, from_json
 from aten_overrides.scan.verdict import missing
 
-DOCUMENT = ROOT / "docs/cliffs.md"
 TOPIC = "cliffs"
 COMMAND = "python3 test/gpu/scan/run.py"
 PICTURES = 2  # of the largest cliffs
@@ -206,7 +205,7 @@ def _scanned(scans: Sequence[Scan]) -> str:
 
 
 def _link(path: Path) -> str:
-    return f"../{path.relative_to(ROOT)}"
+    return f"../{path.relative_to(readme.ROOT)}"
 
 
 # --- pictures ---
@@ -230,6 +229,11 @@ def pictures(path: Path, record: Mapping[str, Any]) -> list[tuple[Path, Scan, st
     return made
 
 
+def document_path() -> Path:
+    """Where the document lies."""
+    return readme.ROOT / "docs/cliffs.md"
+
+
 def sync(*, check: bool) -> list[str]:
     """Writes what differs and names it; with `check` only names it."""
     found = readme.load_record(TOPIC)
@@ -243,13 +247,14 @@ def sync(*, check: bool) -> list[str]:
                 target.parent.mkdir(exist_ok=True)
                 picture.draw(scan, target, {"Source": digest})
     text = document(path, record, [target for target, _, _ in drawn])
-    present = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else ""
+    place = document_path()
+    present = place.read_text(encoding="utf-8") if place.exists() else ""
     if present != text:
         lines = difflib.unified_diff(present.splitlines(), text.splitlines(), lineterm="", n=0)
-        wrong.append(f"{DOCUMENT.name} differs from what the record says:\n" + "\n".join(lines))
+        wrong.append(f"{place.name} differs from what the record says:\n" + "\n".join(lines))
         if not check:
-            DOCUMENT.parent.mkdir(exist_ok=True)
-            write_file(DOCUMENT, text)
+            place.parent.mkdir(exist_ok=True)
+            write_file(place, text)
     return wrong
 
 
@@ -265,7 +270,7 @@ def main() -> int:
     for problem in wrong if options.check else []:
         print(problem)
     if not options.check:
-        print(f"{DOCUMENT}: {'written' if wrong else 'was up to date'}")
+        print(f"{document_path()}: {'written' if wrong else 'was up to date'}")
         return 0
     return 1 if wrong else 0
 

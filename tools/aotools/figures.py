@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from aotools import readme
-from aotools.env import ROOT
 from aten_overrides._explain import Explainer, Question
 from aten_overrides._select import Facts, Problem
 from aten_overrides.bench import picture, report
@@ -120,7 +119,7 @@ def backend_map() -> str:
     explainer = Explainer()
     gpu = explainer.table.gpu.name
     mean = regret(explainer)
-    image = f"![Chosen back ends by batch and n]({_map_path(gpu).relative_to(ROOT)})"
+    image = f"![Chosen back ends by batch and n]({_map_path(gpu).relative_to(readme.ROOT)})"
     words = f"By the measured table of {gpu}"
     if mean is not None:
         words += f"; over these problems stock's choice takes {mean:.2f} times as long, on average"
@@ -136,7 +135,7 @@ def limit_picture() -> str:
     if found is None:
         return NO_RECORD
     path, record = found
-    image = f"![Share of the limit over n]({_limit_path(path).relative_to(ROOT)})"
+    image = f"![Share of the limit over n]({_limit_path(path).relative_to(readme.ROOT)})"
     return f"{image}\n\n{readme.caption(path, record['meta'])}"
 
 
@@ -213,7 +212,7 @@ def sync(*, check: bool) -> list[str]:
     for path, digest, draw in _pictures():
         if readme.stated_digest(path) == digest:
             continue
-        wrong.append(f"{path.relative_to(ROOT)} is not drawn from its data as they are")
+        wrong.append(f"{path.relative_to(readme.ROOT)} is not drawn from its data as they are")
         if not check:
             path.parent.mkdir(exist_ok=True)
             draw(path, {"Source": digest})

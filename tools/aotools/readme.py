@@ -347,10 +347,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/readme", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 on a difference")
     options = parser.parse_args()
+    from aotools import cliffs, figures  # both build on this module
+
     path = ROOT / "README.md"
     text = path.read_text(encoding="utf-8")
-    fresh = render(text)
+    fresh = render(text, {**PARTS, **figures.PARTS})
     problems = sync_picture(check=options.check)
+    problems += figures.sync(check=options.check) + cliffs.sync(check=options.check)
     if not options.check:
         if fresh != text:
             write_file(path, fresh)

@@ -20,7 +20,7 @@ from aotools.env import ROOT  # noqa: E402
 from aotools.gputest.record import check_row  # noqa: E402
 from aotools.gputest.session import Rows, Session  # noqa: E402
 from aten_overrides._names import EIGH_BACKENDS  # noqa: E402
-from aten_overrides.tables.eigh.table import from_record  # noqa: E402
+from aten_overrides.tables.eigh.table import from_records  # noqa: E402
 
 pytestmark = pytest.mark.wheel
 FOLDER = ROOT / "test/gpu/overrides"
@@ -177,7 +177,7 @@ def test_the_grid_makes_a_table(
     record = tmp_path / "eigh.json"
     points = [row for row in rows if "op" in row]
     record.write_text(json.dumps({"meta": dict.fromkeys(keys, "x"), "points": points}))
-    table = from_record(record)
+    table = from_records([record])
     assert [(p.batch, p.n, len(p.ms)) for p in table.points] == [
         (1, 2, 4),  # one matrix is no work for streams
         (1, 4, 4),
