@@ -16,7 +16,19 @@ from aotools.patchset import apply, base, check, compose, fetch
 from aotools.patchset.base import LINALG, Base, blob_id
 from aotools.patchset.compose import Composed
 from aotools.patchset.edits import SUFFIX, EditBase, EditPatch
-from aotools.patchset.report import Report
+from aotools.patchset.report import Finding, Report
+
+
+class _Composed(Report):
+    """Findings about the composed patches, into the same list, each named as such."""
+
+    def __init__(self, report: Report, label: str) -> None:
+        super().__init__(report.stream, report.findings)
+        self.label = label
+
+    def _print(self, finding: Finding) -> None:
+        item = f"{self.label}, {finding.item}"
+        super()._print(dataclasses.replace(finding, item=item))
 
 
 def planned(base_: EditBase, *, checkout: bool, fast: bool) -> list[str]:
@@ -118,7 +130,13 @@ def _tried(
         own = Path(name) / "own"
         composed = as_patches(made, tried, Path(name) / f"{base_.name}-on-{tried.name}", own)
         check.run(
-            composed, tree, wheel_spec=wheel_spec, fast=fast, build=build, own=own, report=report
+            composed,
+            tree,
+            wheel_spec=wheel_spec,
+            fast=fast,
+            build=build,
+            own=own,
+            report=_Composed(report, f"composed on {tried.name}"),
         )
 
 

@@ -144,7 +144,8 @@ def main() -> int:
     base_ = base.load(options.base, options.patches_root)
     if options.command == compose.NAME:
         raise UserError(
-            f"patches/{base_.name} holds patches already: tools/patchset port is for them"
+            f"patches/{base_.name} holds patches, not edits: tools/patchset port tries them "
+            "on another tree"
         )
     commands = {"fetch": _fetch, "apply": _apply, "check": _check, "relink": _relink}
     if options.command in commands:

@@ -185,7 +185,7 @@ def run(base_: EditBase, options: argparse.Namespace) -> int:
         print(row)
     if to is not None and made.count("composed"):
         write(made, to)
-        print(f"{to}: {made.count('composed')} patches; `git am {to}/*.patch` in the checkout")
+        print(f"{to}: {made.count('composed')} patches; `git am --keep-non-patch {to}/*.patch`")
     return 1 if made.count("does not fit") else 0
 
 
