@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from fake_base import BASE_FILES, FIELDS, FakeBase, checkout, write_files
 
+from aotools import env
 from aotools.env import ROOT, UserError
 from aotools.patchset import base as bases
-from aotools.patchset import check_edits, cli, compose, edits, fetch, git
+from aotools.patchset import check_edits, cli, compose, edits, fetch, git, overlay, relink, wheel
 from aotools.patchset.base import LINALG, blob_id
+from aotools.patchset.compile import Unit
 from aotools.patchset.compose import Composed
 
 SOLVER, ADDED = f"{LINALG}/Solver.cpp", f"{LINALG}/Added.h"
@@ -374,3 +376,47 @@ def test_the_real_edits_fit_the_pinned_release() -> None:
     assert "{ Default, Cusolver, Magma, Cublas };" in text
     lib = made.results[2].after[f"{LINALG}/BatchLinearAlgebraLib.cpp"].decode()
     assert lib.count("_streamed_cusolver(") == 4
+
+
+@pytest.mark.wheel
+def test_the_real_edits_of_headers_and_python_fit_a_newer_wheel() -> None:
+    torch = env.wheel_tree("2.11.0", download=False) / "torch"
+    texts = {
+        "aten/src/ATen/LinalgBackend.h": torch / "include/ATen/LinalgBackend.h",
+        "aten/src/ATen/Context.h": torch / "include/ATen/Context.h",
+        "torch/backends/cuda/__init__.py": torch / "backends/cuda/__init__.py",
+    }
+    counts = dict.fromkeys(texts, 0)
+    for edit in edits.load("main").patches[0].edits:
+        for path in set(edit.paths) & set(texts):
+            text = texts[path].read_text(encoding="utf-8")
+            changed, problem = edits.change(edit, text)
+            assert problem == ""
+            counts[path] += changed != text
+    assert counts == {path: 1 if path.endswith("Context.h") else 2 for path in texts}
+
+
+@pytest.mark.source
+@pytest.mark.wheel
+@pytest.mark.parametrize("version", ["2.6.0", "2.11.0"])
+def test_what_the_real_edits_call_and_add_compiles(version: str, tmp_path: Path) -> None:
+    real, tried = edits.load("main"), bases.load("v2.6.0")
+    source = fetch.source(tried, progress=False)
+    made = compose.compose(real, compose.read(real, str(source)))
+    tree = tmp_path / "tree"
+    shutil.copytree(source, tree)
+    for result in made.results:
+        write_files(tree, {path: data.decode() for path, data in result.after.items()})
+    composed = check_edits.as_patches(made, tried, tmp_path / "patches", tmp_path / "own")
+    stock = wheel.inspect(env.wheel_tree(version, download=False))
+    on = overlay.build(tmp_path / "on", tree, composed, composed.patches(), stock, magma=False)
+    flags = relink.flags(stock, on.folder, magma=False)
+    names = ("StreamedLU.cpp", "StreamedQR.cpp", "BatchLinearAlgebraLib.cpp")
+    units = [
+        Unit(source.name, source, flags, syntax_only=True)
+        for source in on.sources()
+        if source.name in names
+    ]
+    assert len(units) == len(names)
+    for one in relink.make_compiler(stock, on.folder).run(units):
+        assert one.ok, one.messages

@@ -67,8 +67,13 @@ void run_forced(
           available,
           reason != nullptr ? ": " : "",
           reason != nullptr ? reason : "; raise the limits with aten_linalg_patched_lanes");
+#if __has_include(<ATen/native/cuda/linalg/StreamedLU.h>)
+      // There the loop's function takes the lanes that it gets: aten_linalg_patched_lanes(lanes)
+      return lu_factor_looped_cusolver(input, pivots, infos, compute_pivots);
+#else
       return lu_factor_looped_cusolver(
           input, pivots, infos, compute_pivots, static_cast<int>(wanted));
+#endif
     }
     default:
       return wheel.load()(input, pivots, infos, compute_pivots);
