@@ -348,7 +348,8 @@ class Library:
         unmarked: bool = False,
     ) -> None:
         """Eigenvalues, and eigenvectors in place, of (batch, n) column-major matrices given by
-        device addresses, on the current stream; ``unmarked``: without the look for NaN. For
+        device addresses, on the current stream; ``unmarked``: without the look for NaN in
+        front of syevjBatched. For
         measurements and tests of what torch's function hides behind its error check.
         """
         arguments = (DTYPES.index(dtype), *shape, upper, vectors, unmarked, a, values, infos)

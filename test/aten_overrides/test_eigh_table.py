@@ -135,6 +135,43 @@ def test_a_batch_like_the_one_before_has_no_row() -> None:
     assert [r.batch for r in rows] == [1, 8]  # the geometric mean of 4 and 16
 
 
+def test_jacobi_is_passed_over_beyond_its_rows() -> None:
+    times = {(2, n): {B: 2.0, J: 1.0, L: 9.0, S: 9.0} for n in (32, 64, 65, 128)}
+    rows = fit.rows_of(points_of(times))
+    assert [fit.choose(rows, 2, n, fit.RANKED) for n in (32, 64, 65, 128)] == [J, J, B, B]
+    assert fit.choose(rows, 2, 128, fit.SETS[1]) in ("streamed_cusolver", L)
+
+
+def test_a_row_begins_where_the_times_meet() -> None:
+    """A loop's time grows with the batch where it was left out of the larger one."""
+    times = {
+        (8, 192): {B: 16.0, L: 8.0, S: 99.0},
+        (128, 192): {B: 16.0, S: 999.0},
+    }
+    rows = fit.rows_of(points_of(times))
+    assert [r.batch for r in rows.rows] == [1, 16]
+    assert fit.choose(rows, 15, 192, fit.RANKED) == L
+    assert fit.choose(rows, 16, 192, fit.RANKED) == B
+
+
+def test_values_borrow_beyond_the_largest_n_of_a_batch() -> None:
+    vectors = points_of({(9, n): {B: 1.0, L: 9.0, S: 9.0} for n in (8, 64, 512)})
+    values = tuple(Point("eigvalsh", "float32", 9, n, {B: 2.0, L: 1.0, S: 9.0}) for n in (8, 64))
+    rows = fit.fit(EighTable("g", {}, vectors + values))["eigvalsh", "float32"]
+    assert [fit.choose(rows, 9, n, fit.RANKED) for n in (8, 64, 512)] == [L, L, B]
+
+
+def test_a_later_record_replaces_times(tmp_path: Path) -> None:
+    first = record(tmp_path / "a.json", [row(B, 1.0), row(B, 2.0, n=8)])
+    second = record(tmp_path / "b.json", [row(J, 3.0, n=8)], date="2026-02-02")
+    made = table.from_records([first, second])
+    assert [dict(p.ms) for p in made.points] == [{B: 1.0}, {J: 3.0}]
+    assert made.meta["record"] == "a.json, b.json" and made.meta["date"] == "2026-02-02"
+    other = record(tmp_path / "c.json", [row(B, 1.0)], driver="2")
+    with pytest.raises(UserError, match="driver 2, the one before of 1"):
+        table.from_records([first, other])
+
+
 def test_what_was_not_measured_ranks_last_and_is_still_there() -> None:
     ranking = fit.ranking_of([{J: 1.0, S: 2.0}])
     assert ranking[:2] == (J, S) and set(ranking) == set(fit.RANKED)
@@ -159,10 +196,16 @@ def test_times_between_measured_ones() -> None:
     assert predict(made, "eigh", "float32", 1, 4, J) == (None, Basis.NONE)
 
 
-def test_the_table_is_that_of_the_newest_record() -> None:
+def test_the_table_is_that_of_its_records() -> None:
     made = table.load()
-    records = sorted((ROOT / "test/gpu/records").glob("eigh-nvidia-h200-*.json"))
-    assert bool(records) == bool(made.points)
+    records = sorted((ROOT / "test/gpu/records").glob("eigh*-nvidia-h200-*.json"))
+    assert bool(made.points) <= bool(records)
     if records:
-        newest = max(records, key=lambda path: json.loads(path.read_text())["meta"]["date"])
-        assert table.render(table.from_record(newest)) == table.DEFAULT.read_text(encoding="utf-8")
+        named = [path for path in records if path.name in made.meta["record"].split(", ")]
+        named.sort(key=lambda path: made.meta["record"].index(path.name))
+        assert table.render(table.from_records(named)) == table.DEFAULT.read_text(encoding="utf-8")
+        # Newer ones with times by the device's clock would have to be in it.
+        for path in set(records) - set(named):
+            data = json.loads(path.read_text())
+            clocks = {point.get("clock") for point in data["points"]}
+            assert clocks == {"host"} or data["meta"]["date"] < made.meta["date"], path.name

@@ -17,7 +17,9 @@ RANKED = (
     "stock",
 )
 STREAMED = "streamed_cusolver"
-LOOP, STOCK, BATCHED = RANKED[2], RANKED[3], RANKED[0]
+LOOP, STOCK, BATCHED, JACOBI = RANKED[2], RANKED[3], RANKED[0], RANKED[1]
+MOST_JACOBI_ROWS = 64  # kMostJacobiRows
+INFEASIBLE = math.inf  # in place of a time
 MOST_SEGMENTS = 8  # kMostSegments
 STOCK_LEAD = 1.05  # by how much stock has to be ahead
 SEGMENT_COST = 0.03  # of the logarithm of the regret, summed over the points of a row
@@ -56,8 +58,10 @@ class Rows:
 
 
 def loop_times(point: Point, lanes_from: int) -> Times:
-    """The point's times with streams behind the loop where they are used."""
+    """The point's times with streams behind the loop where they are used, and INFEASIBLE."""
     times = {name: point.ms[name] for name in RANKED if name in point.ms}
+    if point.n > MOST_JACOBI_ROWS:
+        times[JACOBI] = INFEASIBLE
     if point.n >= lanes_from and point.batch >= 2 and STREAMED in point.ms:
         times[LOOP] = point.ms[STREAMED]
     return times
@@ -84,7 +88,10 @@ def ranking_of(points: Sequence[Times]) -> Ranking:
         total = 0.0
         for times in points:
             best = math.log(min(times.values()))
-            total += math.log(times[name]) if name in times else best + UNMEASURED
+            if name not in times:
+                total += best + UNMEASURED
+            else:  # an infeasible one is passed over, which costs nothing
+                total += best if times[name] == INFEASIBLE else math.log(times[name])
         return total + (len(points) * math.log(STOCK_LEAD) if name == STOCK else 0.0)
 
     return tuple(sorted(RANKED, key=lambda name: (cost(name), RANKED.index(name))))
@@ -94,8 +101,9 @@ def regrets(times: Times, ranking: Ranking) -> list[float]:
     """Time taken / best time, for every set of back ends that a build may have."""
     found = []
     for usable in SETS:
-        there = {name: ms for name, ms in times.items() if name in usable}
-        chosen = next((name for name in ranking if name in usable), STOCK)
+        possible = [name for name in ranking if times.get(name) != INFEASIBLE]
+        there = {name: ms for name, ms in times.items() if name in usable and name in possible}
+        chosen = next((name for name in possible if name in usable), STOCK)
         if there:
             best = min(there.values())
             found.append(there[chosen] / best if chosen in there else math.exp(UNMEASURED))
@@ -109,6 +117,8 @@ def _cost(points: Sequence[Times], ranking: Ranking) -> float:
 def _crossing(low: tuple[int, Times], high: tuple[int, Times], old: str, new: str) -> int:
     """The first n at which ``new`` is ahead of ``old``, between two measured n."""
     (n0, t0), (n1, t1) = low, high
+    if old == JACOBI and t1.get(old) == INFEASIBLE:
+        t1 = {name: ms for name, ms in t1.items() if name != old}
     if old == new or not ({old, new} <= t0.keys() and {old, new} <= t1.keys()):
         return min(n1, max(n0 + 1, math.ceil(math.sqrt(n0 * n1))))
     lead0, lead1 = math.log(t0[new] / t0[old]), math.log(t1[new] / t1[old])
@@ -157,13 +167,44 @@ def ranking_at(found: Sequence[Segment], n: int) -> Ranking:
     )
 
 
+def _begin(
+    last: tuple[int, Mapping[int, Times]],
+    this: tuple[int, Mapping[int, Times]],
+    before: Sequence[Segment],
+    now: Sequence[Segment],
+) -> int:
+    """The batch from which the new segments hold: where the interpolated times of the old choices
+    and of the new ones meet, the geometric mean over the n where they differ. A time that is
+    missing at the larger batch grows with the batch, as that of a loop does.
+    """
+    (b0, row0), (b1, row1) = last, this
+    middle = math.log(b0 * b1) / 2
+    crossings = []
+    for n in sorted(row0.keys() & row1.keys()):
+        old = _first(ranking_at(before, n), row0[n])
+        new = _first(ranking_at(now, n), row1[n])
+        if old == new or new not in row0[n]:
+            continue
+        lead0 = math.log(row0[n][new] / row0[n][old])
+        later = row1[n].get(old, row0[n][old] * b1 / b0)
+        lead1 = math.log(row1[n][new] / later)
+        share = lead0 / (lead0 - lead1) if lead0 > 0 > lead1 else 0.5
+        crossings.append(math.log(b0) * (1 - share) + math.log(b1) * share)
+    at = sum(crossings) / len(crossings) if crossings else middle
+    return min(b1, max(b0 + 1, math.ceil(round(math.exp(at), 6))))
+
+
+def _first(ranking: Ranking, times: Times) -> str:
+    return next(name for name in ranking if times.get(name, INFEASIBLE) != INFEASIBLE)
+
+
 def rows_of(points: Sequence[Point]) -> Rows:
     """The rows of one operation and dtype; without points stock for all."""
     from_n = lanes_from(points)
     by_batch: dict[int, dict[int, Times]] = {}
     for point in points:
         times = loop_times(point, from_n)
-        if times:
+        if min(times.values(), default=INFEASIBLE) < INFEASIBLE:
             by_batch.setdefault(point.batch, {})[point.n] = times
     rows: list[Row] = []
     last = 0
@@ -176,9 +217,10 @@ def rows_of(points: Sequence[Point]) -> Rows:
                 for regret in regrets(times, ranking_at(rows[-1].segments, n))
             ]
             mean = math.exp(sum(map(math.log, kept)) / len(kept))
-            begin = math.ceil(math.sqrt(last * batch))
             if mean > ROW_MEAN or max(kept) > ROW_WORST:
-                rows.append(Row(begin, segments(row)))
+                made = segments(row)
+                sides = (last, by_batch[last]), (batch, row)
+                rows.append(Row(_begin(*sides, rows[-1].segments, made), made))
         else:
             rows.append(Row(1, segments(row)))
         last = batch
@@ -188,15 +230,27 @@ def rows_of(points: Sequence[Point]) -> Rows:
     return Rows(from_n, tuple(rows))
 
 
+def _completed(points: tuple[Point, ...], others: tuple[Point, ...]) -> tuple[Point, ...]:
+    """The points and, for every batch of theirs, those of the others beyond its largest n: what
+    holds there has to be more than what held for a smaller batch.
+    """
+    largest: dict[int, int] = {}
+    for point in points:
+        largest[point.batch] = max(point.n, largest.get(point.batch, 0))
+    return points + tuple(p for p in others if p.n > largest.get(p.batch, NEVER))
+
+
 def fit(table: EighTable) -> dict[tuple[str, str], Rows]:
     """The rows of every operation and dtype. A dtype without points takes those of the real one of
-    its precision, eigvalsh without points those of eigh.
+    its precision, eigvalsh those of eigh where it has none: at all, or beyond the largest n of a
+    batch.
     """
     real = {"complex64": "float32", "complex128": "float64"}
     found: dict[tuple[str, str], Rows] = {}
     for op in EIGH_OPS:
         for dtype in DTYPES:
-            points = table.of(op, dtype) or table.of(EIGH_OPS[0], dtype)
+            vectors = table.of(EIGH_OPS[0], dtype)
+            points = _completed(table.of(op, dtype), vectors) or vectors
             if not points and dtype in real:
                 points = table.of(op, real[dtype]) or table.of(EIGH_OPS[0], real[dtype])
             found[op, dtype] = rows_of(points)
@@ -206,6 +260,8 @@ def fit(table: EighTable) -> dict[tuple[str, str], Rows]:
 def choose(rows: Rows, batch: int, n: int, usable: Sequence[str], lanes: int = 4) -> str:
     """The back end that the header would take; ``usable``: names out of RANKED."""
     row = next((r for r in reversed(rows.rows) if r.batch <= batch), rows.rows[0])
+    if n > MOST_JACOBI_ROWS:
+        usable = [name for name in usable if name != JACOBI]
     name = next((name for name in ranking_at(row.segments, n) if name in usable), STOCK)
     streams = name == LOOP and n >= rows.lanes_from and lanes >= 2 and batch >= 2
     return STREAMED if streams else name

@@ -14,7 +14,7 @@ from aten_overrides._errors import UserError
 from aten_overrides._files import compare, write_atomically
 from aten_overrides._names import DTYPES, EIGH_OPS
 from aten_overrides.tables.eigh import fit as fitting
-from aten_overrides.tables.eigh.table import DEFAULT, EighTable, Point, from_record, load, render
+from aten_overrides.tables.eigh.table import DEFAULT, EighTable, Point, from_records, load, render
 
 HEADER = _compile.CSRC / "linalg" / "EighThresholds.h"
 COMMAND = "python -m aten_overrides.tables.eigh.generate"
@@ -83,7 +83,7 @@ def _regret(points: Sequence[Point], rows: fitting.Rows, usable: Sequence[str]) 
     found = []
     for point in points:
         times = fitting.loop_times(point, rows.lanes_from)
-        there = {name: ms for name, ms in times.items() if name in usable}
+        there = {n: ms for n, ms in times.items() if n in usable and ms != fitting.INFEASIBLE}
         name = fitting.choose(rows, point.batch, point.n, usable, lanes=0)
         if name in there:
             found.append(there[name] / min(there.values()))
@@ -153,16 +153,23 @@ def _number(value: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 0 done or same, 1 a file differs, 2 an error."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    parser.add_argument("--record", type=Path, help="timing record to make the table of")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        action="append",
+        default=[],
+        help="timing record to make the table of; given several times: of the same machine, the "
+        "times of a later one replace those of the ones before",
+    )
     parser.add_argument("--table", type=Path, default=DEFAULT, help="default: %(default)s")
     parser.add_argument("--output", type=Path, default=HEADER, help="header (default: ATen's)")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="write the files")
     what.add_argument("--check", action="store_true", help="exit with 1 if a file differs")
     options = parser.parse_args(arguments)
-    record = f" --record {options.record}" if options.record else ""
+    record = "".join(f" --record {path}" for path in options.record)
     try:
-        table = from_record(options.record) if options.record else load(options.table)
+        table = from_records(options.record) if options.record else load(options.table)
         texts = {options.output: header(table)}
         if options.record:
             texts[options.table] = render(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from aten_overrides.tables.build import file_name, read_record
 FOLDER = Path(__file__).resolve().parent
 FORMAT = 1
 DEFAULT = FOLDER / "nvidia-h200.json"
+_SAME = ("gpu", "driver", "torch", "cusolver")
 _META = ("record", "command", "commit", "date", "driver", "torch", "cuda", "cusolver")
 
 
@@ -62,10 +63,11 @@ def _points(rows: Iterable[Mapping[str, Any]], source: Path) -> tuple[Point, ...
     return tuple(points)
 
 
-def from_record(record: Path) -> EighTable:
-    """The table of a timing record; other operations and rivals in it are left out."""
-    data = read_record(record)
-    times: dict[tuple[str, str, int, int], dict[str, float]] = {}
+Times = dict[tuple[str, str, int, int], dict[str, float]]
+
+
+def _times(record: Path, data: Mapping[str, Any]) -> Times:
+    times: Times = {}
     for point in data["points"]:
         if (
             point.get("op") in EIGH_OPS
@@ -77,18 +79,38 @@ def from_record(record: Path) -> EighTable:
                 times.setdefault(key, {})[point["backend"]] = point["ms"]
             except KeyError as error:
                 raise UserError(f"{record}: a point lacks {error}: {point}") from error
-    meta = {"record": record.name, **data["meta"]}
-    missing = [key for key in ("gpu", *_META) if key not in meta]
-    if missing or not times:
-        what = f"'meta' lacks {', '.join(missing)}" if missing else "it has no times of eigh"
-        raise UserError(f"{record} makes no table of eigh: {what}; make one on a GPU")
+    return times
+
+
+def from_records(records: Sequence[Path]) -> EighTable:
+    """The table of timing records of one machine. A problem that several hold has the times of the
+    last one alone; meta data are the last one's. Other operations and rivals are left out.
+    """
+    times: Times = {}
+    meta: dict[str, Any] = {}
+    for record in records:
+        data = read_record(record)
+        found = _times(record, data)
+        before, meta = meta, dict(data["meta"])
+        missing = [key for key in ("gpu", *_META[1:]) if key not in meta]
+        if missing or not found:
+            what = f"'meta' lacks {', '.join(missing)}" if missing else "it has no times of eigh"
+            raise UserError(f"{record} makes no table of eigh: {what}; make one on a GPU")
+        for key in _SAME if before else ():
+            if before[key] != meta[key]:
+                raise UserError(
+                    f"{record} is of {key} {meta[key]}, the one before of {before[key]}; records "
+                    "of one table are of one machine"
+                )
+        times |= found
+    meta["record"] = ", ".join(record.name for record in records)
     rows = [
         {"op": op, "dtype": dtype, "batch": batch, "n": n, "ms": dict(sorted(ms.items()))}
         for (op, dtype, batch, n), ms in sorted(times.items())
     ]
     path = FOLDER / file_name(meta["gpu"])
     kept = {key: meta[key] for key in _META}
-    return EighTable(meta["gpu"], kept, _points(rows, record), path)
+    return EighTable(meta["gpu"], kept, _points(rows, records[-1]), path)
 
 
 def render(table: EighTable) -> str:

@@ -15,6 +15,8 @@ ROUTES = (
     "stock",
 )
 BATCHED = ROUTES[:2]
+JACOBI = ROUTES[1]
+MOST_JACOBI_ROWS = 64  # kMostJacobiRows: beyond, the loop runs in its place
 LIMIT = 30.0  # errors, in units of n eps
 
 
@@ -54,7 +56,7 @@ def direct(
     torch: Any, library: Any, a: Any, *, upper: bool = False, vectors: bool = True
 ) -> tuple[Any, Any, Any]:
     """Values, vectors and infos of the library's own function, without torch's look at the infos
-    and without the one for NaN.
+    and without the one for NaN before syevjBatched.
     """
     dtype = str(a.dtype).removeprefix("torch.")
     batch, n = int(a.shape[0]), int(a.shape[-1])

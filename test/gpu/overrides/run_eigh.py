@@ -27,14 +27,33 @@ from aotools.gputest.suite_patchset import commit_of_checkout  # noqa: E402
 
 TOPIC = "eigh"
 FOLDER = "test/gpu/overrides"
-# op, dtype, seconds, coarse
-GRIDS = (
-    ("eigh", "float32", 12, False),
-    ("eigh", "float64", 12, False),
-    ("eigvalsh", "float32", 5, False),
-    ("eigvalsh", "float64", 5, False),
-    ("eigh", "complex64", 3, True),
-    ("eigh", "complex128", 3, True),
+# op, dtype, seconds, options of part_eigh_times.grid
+Grids = tuple[tuple[str, str, float, dict[str, Any]], ...]
+COARSE = {"batches": (8, 128, 1, 1024), "sizes": (2, 8, 16, 32, 33, 64, 128, 256, 512)}
+GRIDS: Grids = (
+    ("eigh", "float32", 24, {}),
+    ("eigh", "float64", 24, {}),
+    ("eigvalsh", "float32", 12, {}),
+    ("eigvalsh", "float64", 12, {}),
+    ("eigh", "complex64", 5, COARSE),
+    ("eigh", "complex128", 5, COARSE),
+)
+# What a grid that was cut short lacks most: medium batches of large matrices, large ones of small.
+MEDIUM = {"batches": (32, 16), "sizes": (192, 256, 384, 512, 128, 64, 33, 32), "loops_from": 192}
+LARGER = {"batches": (32, 128), "sizes": (256, 384, 512, 33, 32), "loops_from": 1000}
+MANY = {
+    "batches": (512, 4096, 16384),
+    "sizes": (2, 3, 8, 16, 32, 33, 48, 64),
+    "loops_from": 1000,
+}
+REST: Grids = (
+    ("eigh", "float64", 6, MEDIUM),
+    ("eigvalsh", "float64", 2, LARGER),
+    ("eigvalsh", "float32", 2, LARGER),
+    ("eigh", "float32", 2.5, MANY),
+    ("eigh", "float64", 2.5, MANY),
+    ("eigvalsh", "float32", 1.5, MANY),
+    ("eigvalsh", "float64", 1.5, MANY),
 )
 CHECKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("routes-real", "part_eigh:routes", {"dtypes": ["float32", "float64"]}),
@@ -49,24 +68,25 @@ CHECKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 def jobs(scale: float) -> list[Job]:
     """The reported shapes, the grids, then the checks, several at once."""
     name = overrides_library.NAME
-    grids = [
-        {"op": op, "dtype": dtype, "seconds": seconds * scale, "coarse": coarse}
-        for op, dtype, seconds, coarse in GRIDS
-    ]
-    length = sum(seconds for _, _, seconds, _ in GRIDS) * scale
-    made = [
-        Job("times", "reported", name, "part_eigh_times:reported", 18, 60, folder=FOLDER),
-        Job(
-            "grid",
-            "all",
-            name,
-            "part_eigh_times:grid",
-            length + 6,
-            length + 30,
-            {"grids": grids},
-            folder=FOLDER,
-        ),
-    ]
+    made = [Job("times", "reported", name, "part_eigh_times:reported", 20, 60, folder=FOLDER)]
+    for part, given in (("grid", GRIDS), ("rest", REST)):
+        grids = [
+            {"op": op, "dtype": dtype, "seconds": seconds * scale, **options}
+            for op, dtype, seconds, options in given
+        ]
+        length = sum(seconds for _, _, seconds, _ in given) * scale
+        made.append(
+            Job(
+                part,
+                "all",
+                name,
+                "part_eigh_times:grid",
+                length + 6,
+                length + 30,
+                {"grids": grids},
+                folder=FOLDER,
+            )
+        )
     made += [
         Job("checks", title, name, function, 20, 90, options, timed=False, folder=FOLDER)
         for title, function, options in CHECKS
@@ -81,7 +101,12 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True, help="cache with the gpu library")
     parser.add_argument("--budget", type=float, default=600, help="seconds in all")
     parser.add_argument("--scale", type=float, default=1.0, help="of the seconds of the grids")
-    parser.add_argument("--parts", default="times,grid,checks", help="default: %(default)s")
+    parser.add_argument(
+        "--parts",
+        default="times,grid,checks",
+        help="out of them and rest, what a short grid lacks (default: %(default)s)",
+    )
+    parser.add_argument("--topic", default=TOPIC, help="of the record (default: %(default)s)")
     parser.add_argument("--commit", help="the commit to state when this is no git checkout")
     options = parser.parse_args()
     started = time.monotonic()
@@ -100,14 +125,14 @@ def main() -> int:
         found = {library.name: library}
         commit = commit_of_checkout(options.commit, {})
         command = f"python3 test/gpu/overrides/run_eigh.py --parts {options.parts}"
-        meta: Row = {"topic": TOPIC, "command": command, "commit": commit, **machine}
+        meta: Row = {"topic": options.topic, "command": command, "commit": commit, **machine}
         meta |= {
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "libraries": runner.fingerprint(found),
             "built": {library.name: built(library)},
             "host_cores": os.cpu_count(),
         }
-        name = record_name(TOPIC, str(meta["gpu"]), str(meta["torch"]))
+        name = record_name(options.topic, str(meta["gpu"]), str(meta["torch"]))
         record, words = Record.open(options.out.absolute() / name, meta)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

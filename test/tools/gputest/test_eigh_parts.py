@@ -164,14 +164,10 @@ def test_wrong_answers_are_noticed(parts: Parts, monkeypatch: pytest.MonkeyPatch
     assert eig.value_error(torch, a, values + 1e-3, values) > eig.LIMIT
 
 
-def test_the_grid_makes_a_table(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    times = parts.part("part_eigh_times")
-    monkeypatch.setattr(times, "BATCHES", (2, 1))
-    monkeypatch.setattr(times, "SIZES", (2, 4))
-    options = {"op": "eigh", "dtype": "float32", "seconds": 60, "coarse": False}
-    rows = parts.run("part_eigh_times", "grid", grids=[options])
+def test_the_grid_makes_a_table(parts: Parts, tmp_path: Any) -> None:
+    options = {"op": "eigh", "dtype": "float32", "seconds": 60, "batches": (2, 1), "sizes": (2, 4)}
+    few = options | {"batches": (3,), "sizes": (33, 65), "loops_from": 65}
+    rows = parts.run("part_eigh_times", "grid", grids=[options, few])
     assert not failures(rows)
     keys = ("gpu", "command", "commit", "date", "driver", "torch", "cuda", "cusolver")
     record = tmp_path / "eigh.json"
@@ -183,7 +179,36 @@ def test_the_grid_makes_a_table(
         (1, 4, 4),
         (2, 2, 5),
         (2, 4, 5),
+        (3, 33, 2),  # without loops, stock among them
+        (3, 65, 4),  # without Jacobi's method
     ]
+
+
+def test_a_failing_route_is_told_and_the_rest_goes_on(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = parts.part("part_eigh_times")
+    monkeypatch.setattr(times, "REPORTED", [("eigh", "float64", 128, n, 1e9) for n in (32, 33)])
+    monkeypatch.setattr(times, "STEPS", ("float64",))
+    monkeypatch.setattr(times, "_workspaces", lambda session, library: None)
+    measure = times._wall
+    broken = ["stock"]
+
+    def wall(session: Session, call: Any) -> Any:
+        ours = parts.library.forced.get("eigh") if parts.library.ours else "stock"
+        if ours in broken:
+            raise RuntimeError("cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR")
+        return measure(session, call)
+
+    monkeypatch.setattr(times, "_wall", wall)
+    rows = parts.run("part_eigh_times", "reported")
+    calls = [row for row in rows if row.get("name") == "call"]
+    assert [row["result"] for row in calls] == ["vendor", "vendor"]
+    assert "INTERNAL_ERROR" in calls[0]["reason"]
+    assert [row["result"] for row in rows if row.get("name") == "goal"] == ["pass", "pass"]
+    broken[:] = ["batched_cusolver"]
+    rows = parts.run("part_eigh_times", "reported")
+    assert [row["result"] for row in rows if row.get("name") == "call"] == ["fail", "fail"]
 
 
 def test_a_route_that_fell_behind_is_left_out(parts: Parts) -> None:

@@ -171,7 +171,7 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_lu_factor(
 
 // Likewise for eigh and eigvalsh: `batch` column-major n x n matrices at `a` are replaced by their
 // eigenvectors (`vectors`) or overwritten; `values` holds batch * n numbers of the real type,
-// `infos` batch int32, zero before. `unmarked`: without the look for NaN after the routine.
+// `infos` batch int32, zero before. `unmarked`: without the look for NaN before syevjBatched.
 ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_eigh(
     int32_t dtype,
     int64_t batch,

@@ -2,22 +2,19 @@
 
 #include "Eigh.h"
 
+#include "EighRoutines.h"
 #include "Kernels.h"
 #include "Observe.h"
 #include "Pointers.h"
 #include "SymmetricEigen.h"
 
 #include <ATen/Context.h>
-#include <ATen/Dispatch.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
-#include <c10/core/CPUAllocator.h>
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <type_traits>
 
@@ -25,222 +22,9 @@ namespace aten_overrides::gpu {
 namespace {
 
 using at::Tensor;
-using eigen::Sizes;
-using eigen::Workspace;
 namespace lanes = at::native::solver_lanes;
 
 static_assert(std::is_same_v<at::native::linalg_eigh_fn, decltype(&eigh_kernel)>);
-
-constexpr int64_t kWorkspaceAlignment = 256;
-
-// Of cuSOLVER 11.7.3, the first whose XsyevBatched is right whatever its workspace holds; 11.7.1
-// returns wrong complex64 eigenvectors unless it is zero (upstream 192483).
-constexpr int kAnyWorkspaceFrom = 11703;
-
-std::atomic<int64_t> workspace_mib{1024};
-
-// The matrices of an operation, as scalars of one type.
-template <typename scalar_t>
-struct Data {
-  scalar_t* a;
-  eigen::real_t<scalar_t>* values;
-  int* infos;
-  int64_t batch;
-  int64_t n;
-  int64_t stride;  // between matrices
-
-  Data(const Tensor& all_values, const Tensor& vectors, const Tensor& all_infos)
-      : a(vectors.data_ptr<scalar_t>()),
-        values(all_values.data_ptr<eigen::real_t<scalar_t>>()),
-        infos(all_infos.data_ptr<int>()),
-        batch(at::native::batchCount(vectors)),
-        n(vectors.size(-1)),
-        stride(at::native::matrixStride(vectors)) {}
-};
-
-eigen::Call call_of(cusolverDnHandle_t handle, int64_t n, bool upper, bool compute_vectors) {
-  return {
-      handle,
-      compute_vectors ? CUSOLVER_EIG_MODE_VECTOR : CUSOLVER_EIG_MODE_NOVECTOR,
-      upper ? CUBLAS_FILL_MODE_UPPER : CUBLAS_FILL_MODE_LOWER,
-      n};
-}
-
-// ---- One call for many matrices ----
-
-// How many matrices a call gets, and the workspace for so many.
-struct Chunk {
-  int64_t matrices;
-  Sizes bytes;
-};
-
-// At most `most` matrices, as many as fit into `budget` bytes of device memory, at least one.
-// `sizes(matrices, bytes)` is false for more than cuSOLVER takes at once.
-template <class GetSizes>
-Chunk fitting(int64_t most, size_t budget, GetSizes&& sizes) {
-  Chunk chunk{most, {0, 0}};
-  for (;;) {
-    if (!sizes(chunk.matrices, chunk.bytes)) {
-      TORCH_CHECK(
-          chunk.matrices > 1,
-          "linalg.eigh: cuSOLVER's batched routine refuses a single matrix of this size; use "
-          "torch.backends.cuda.preferred_linalg_library(\"magma\"), or disable the overrides");
-      chunk.matrices = (chunk.matrices + 1) / 2;
-      continue;
-    }
-    if (chunk.matrices <= 1 || chunk.bytes.device <= budget) {
-      return chunk;
-    }
-    const double share = static_cast<double>(budget) / static_cast<double>(chunk.bytes.device);
-    const auto fewer = static_cast<int64_t>(share * static_cast<double>(chunk.matrices));
-    chunk.matrices = std::clamp<int64_t>(fewer, 1, chunk.matrices - 1);
-  }
-}
-
-// Runs run(first matrix, matrices, workspace) over the whole batch, with one workspace.
-template <class GetSizes, class Run>
-void in_chunks(int64_t batch, int64_t most, GetSizes&& sizes, Run&& run) {
-  auto budget = static_cast<size_t>(workspace_mib.load(std::memory_order_relaxed)) << 20;
-  auto& allocator = *at::cuda::getCUDADeviceAllocator();
-  c10::DataPtr device;
-  Chunk chunk{most, {0, 0}};
-  for (;;) {
-    chunk = fitting(chunk.matrices, budget, sizes);
-    // Calls of equal size, rather than a small one at the end.
-    const int64_t calls = (batch + chunk.matrices - 1) / chunk.matrices;
-    const int64_t even = (batch + calls - 1) / calls;
-    if (Sizes bytes{}; even < chunk.matrices && sizes(even, bytes)) {
-      chunk = {even, bytes};
-    }
-    try {
-      device = allocator.allocate(chunk.bytes.device);
-      break;
-    } catch (const c10::OutOfMemoryError&) {
-      if (chunk.matrices <= 1) {
-        throw;
-      }
-      budget = chunk.bytes.device / 2;
-      chunk.matrices /= 2;
-    }
-  }
-  const auto host = c10::GetCPUAllocator()->allocate(chunk.bytes.host);
-  const Workspace workspace{device.get(), host.get(), chunk.bytes};
-  for (int64_t start = 0; start < batch; start += chunk.matrices) {
-    run(start, std::min(chunk.matrices, batch - start), workspace);
-  }
-}
-
-void zero_if_needed(const Workspace& workspace) {
-  if (eigen::cusolver_version() < kAnyWorkspaceFrom) {
-    C10_CUDA_CHECK(cudaMemsetAsync(
-        workspace.device, 0, workspace.bytes.device, at::cuda::getCurrentCUDAStream()));
-  }
-}
-
-void eigh_batched_cusolver(
-    const Tensor& values,
-    const Tensor& vectors,
-    const Tensor& infos,
-    bool upper,
-    bool compute_vectors,
-    int64_t most) {
-  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(vectors.scalar_type(), "eigh_batched_cusolver", [&] {
-    const Data<scalar_t> data(values, vectors, infos);
-    const auto call =
-        call_of(at::cuda::getCurrentCUDASolverDnHandle(), data.n, upper, compute_vectors);
-    const eigen::Params params;
-    in_chunks(
-        data.batch,
-        most,
-        [&](int64_t matrices, Sizes& bytes) {
-          return eigen::syev_batched_sizes(call, params, data.a, data.values, matrices, bytes);
-        },
-        [&](int64_t start, int64_t matrices, const Workspace& workspace) {
-          zero_if_needed(workspace);
-          eigen::syev_batched(
-              call,
-              params,
-              data.a + start * data.stride,
-              data.values + start * data.n,
-              workspace,
-              data.infos + start,
-              matrices);
-        });
-  });
-}
-
-void eigh_jacobi_batched_cusolver(
-    const Tensor& values,
-    const Tensor& vectors,
-    const Tensor& infos,
-    bool upper,
-    bool compute_vectors,
-    int64_t most) {
-  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(
-      vectors.scalar_type(), "eigh_jacobi_batched_cusolver", [&] {
-        const Data<scalar_t> data(values, vectors, infos);
-        const auto call =
-            call_of(at::cuda::getCurrentCUDASolverDnHandle(), data.n, upper, compute_vectors);
-        const eigen::JacobiParams params;
-        in_chunks(
-            data.batch,
-            most,
-            [&](int64_t matrices, Sizes& bytes) {
-              return eigen::syevj_batched_sizes(call, params, data.a, data.values, matrices, bytes);
-            },
-            [&](int64_t start, int64_t matrices, const Workspace& workspace) {
-              eigen::syevj_batched(
-                  call,
-                  params,
-                  data.a + start * data.stride,
-                  data.values + start * data.n,
-                  workspace,
-                  data.infos + start,
-                  matrices);
-            });
-      });
-}
-
-// ---- One call per matrix ----
-
-size_t aligned(size_t bytes) {
-  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-}
-
-void eigh_cusolver(
-    const Tensor& values,
-    const Tensor& vectors,
-    const Tensor& infos,
-    bool upper,
-    bool compute_vectors,
-    int lane_count) {
-  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(vectors.scalar_type(), "eigh_cusolver", [&] {
-    const Data<scalar_t> data(values, vectors, infos);
-    Sizes bytes{};
-    eigen::syevd_sizes(
-        call_of(at::cuda::getCurrentCUDASolverDnHandle(), data.n, upper, compute_vectors),
-        data.a,
-        data.values,
-        bytes);
-    // A workspace of each kind per stream; the calls on a stream follow one another.
-    const auto count = static_cast<size_t>(lane_count);
-    const size_t device_bytes = aligned(bytes.device);
-    const size_t host_bytes = aligned(bytes.host);
-    const auto device = at::cuda::getCUDADeviceAllocator()->allocate(device_bytes * count);
-    const auto host = c10::GetCPUAllocator()->allocate(host_bytes * count);
-    lanes::for_each_on_lanes(data.batch, lane_count, [&](const lanes::Lane& lane, int64_t item) {
-      const auto index = static_cast<size_t>(lane.index);
-      eigen::syevd(
-          call_of(lane.handle, data.n, upper, compute_vectors),
-          data.a + item * data.stride,
-          data.values + item * data.n,
-          {static_cast<char*>(device.get()) + index * device_bytes,
-           static_cast<char*>(host.get()) + index * host_bytes,
-           bytes},
-          data.infos + item);
-    });
-  });
-}
 
 // ---- The wheel's own ----
 
@@ -272,25 +56,47 @@ void eigh_stock(
   }
 }
 
-// torch raises where info is not 0. A routine that answers a NaN with NaN and info 0 would be
-// silent where another raises (upstream 59779), so NaN among the eigenvalues is a failure to
-// converge in each: info n + 1, as syevjBatched says it.
-void mark_nan(const Tensor& values, const Tensor& infos) {
-  const Tensor largest = values.amax(-1);  // NaN if there is one
-  infos.masked_fill_(largest.ne(largest), values.size(-1) + 1);
+// The matrices from `start` on, which a batched routine refused even one by one.
+void eigh_rest(
+    const Tensor& values,
+    const Tensor& vectors,
+    const Tensor& infos,
+    bool upper,
+    bool compute_vectors,
+    int64_t start) {
+  TORCH_WARN_ONCE(
+      "linalg.eigh: cuSOLVER's batched routine refuses matrices of ",
+      vectors.size(-1),
+      " rows; they go one by one to Xsyevd, which is slower. Other back ends: "
+      "aten_overrides.explain");
+  if (start == 0) {
+    eigh_cusolver(values, vectors, infos, upper, compute_vectors, /*lane_count=*/1);
+    return;
+  }
+  const int64_t count = at::native::batchCount(vectors) - start;
+  eigh_cusolver(
+      values.flatten(0, -2).narrow(0, start, count),
+      vectors.flatten(0, -3).narrow(0, start, count),
+      infos.flatten().narrow(0, start, count),
+      upper,
+      compute_vectors,
+      /*lane_count=*/1);
+}
+
+// Which matrices have a NaN or an infinity in the triangle that is read. syevjBatched says info 0
+// of them, and of a NaN beside the diagonal finite eigenvalues, where the other routines report a
+// failure to converge, at which torch raises.
+Tensor not_finite(const Tensor& vectors, bool upper) {
+  const Tensor rows = vectors.mT();  // columns in memory are rows, so the triangles swap
+  const Tensor read = upper ? rows.tril() : rows.triu();
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  return read.norm(inf, {-2, -1}).lt(inf).logical_not_();
 }
 
 // ---- The plan ----
 
-constexpr const char* kInCapture =
-    "Xsyevd works in host memory, which a CUDA graph capture forbids";
 constexpr const char* kFewerLanes = "fewer auxiliary streams are usable than were asked for";
 constexpr const char* kNoRoutines = "the cuSOLVER of this torch lacks a routine that is needed";
-
-bool may_not_be_captured(Route route) {
-  return route == Route::LoopedCusolver || route == Route::StreamedCusolver ||
-         route == Route::Stock;
-}
 
 Route route_of_eigh(eigh::Backend backend) {
   switch (backend) {
@@ -341,12 +147,12 @@ Plan plan_eigh(
     }
   } else {
     plan.route = plan.wanted = choose_eigh_route(dtype, problem, preference, facts);
-    if (may_not_be_captured(plan.route)) {
+    if (plan.route != Route::BatchedCusolver) {
       plan.capturing =
           c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
       if (plan.capturing != 0) {
         facts.capturing = true;
-        plan.reason = kInCapture;
+        plan.reason = eigh::feasible(problem, backend_of(plan.route), facts).reason;
         plan.route = choose_eigh_route(dtype, problem, preference, facts);
       }
     }
@@ -396,12 +202,15 @@ void run_eigh(
        1,
        plan.capturing});
   const int64_t most = eigh::matrices_per_call(backend_of(plan.route), problem);
+  int64_t done = problem.batch;
+  Tensor bad;
   switch (plan.route) {
     case Route::BatchedCusolver:
-      eigh_batched_cusolver(values, vectors, infos, upper, compute_vectors, most);
+      done = eigh_batched_cusolver(values, vectors, infos, upper, compute_vectors, most);
       break;
     case Route::JacobiBatchedCusolver:
-      eigh_jacobi_batched_cusolver(values, vectors, infos, upper, compute_vectors, most);
+      bad = mark ? not_finite(vectors, upper) : Tensor();
+      done = eigh_jacobi_batched_cusolver(values, vectors, infos, upper, compute_vectors, most);
       break;
     case Route::LoopedCusolver:
     case Route::StreamedCusolver:
@@ -412,8 +221,11 @@ void run_eigh(
           values, vectors, infos, upper, compute_vectors, preference != choice::Preference::Magma);
       return;
   }
-  if (mark) {
-    mark_nan(values, infos);
+  if (done < problem.batch) {
+    eigh_rest(values, vectors, infos, upper, compute_vectors, done);
+  }
+  if (bad.defined()) {
+    infos.masked_fill_(bad, problem.n + 1);
   }
 }
 
@@ -428,13 +240,6 @@ Route choose_eigh_route(
                          ? eigh::Preference::Default  // no kernel of ours does this
                          : static_cast<eigh::Preference>(preference);
   return route_of_eigh(eigh::choose(dtype, problem, known, facts));
-}
-
-int64_t eigh_workspace_mib(int64_t mib) {
-  if (mib >= 0) {
-    workspace_mib.store(std::max<int64_t>(mib, 1));
-  }
-  return workspace_mib.load();
 }
 
 void eigh_kernel(

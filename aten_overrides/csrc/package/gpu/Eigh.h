@@ -23,7 +23,7 @@ void eigh_kernel(
     bool upper,
     bool compute_vectors);
 
-// The same without the look for NaN that follows a cuSOLVER routine, to see what that returns.
+// The same without the look for NaN in front of syevjBatched, to see what that returns.
 void eigh_unmarked(
     const at::Tensor& values,
     const at::Tensor& vectors,

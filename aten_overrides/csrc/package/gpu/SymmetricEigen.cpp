@@ -203,7 +203,7 @@ bool syev_batched_sizes(
 }
 
 template <typename scalar_t>
-void syev_batched(
+cusolverStatus_t syev_batched(
     const Call& call,
     const Params& params,
     scalar_t* a,
@@ -211,7 +211,7 @@ void syev_batched(
     const Workspace& workspace,
     int* infos,
     int64_t batch) {
-  TORCH_CUSOLVER_CHECK(functions().syev_batched(
+  return functions().syev_batched(
       call.handle,
       params.get(),
       call.mode,
@@ -228,7 +228,7 @@ void syev_batched(
       workspace.host,
       workspace.bytes.host,
       infos,
-      batch));
+      batch);
 }
 
 template <typename scalar_t>
@@ -259,7 +259,7 @@ bool syevj_batched_sizes(
 }
 
 template <typename scalar_t>
-void syevj_batched(
+cusolverStatus_t syevj_batched(
     const Call& call,
     const JacobiParams& params,
     scalar_t* a,
@@ -267,7 +267,7 @@ void syevj_batched(
     const Workspace& workspace,
     int* infos,
     int64_t batch) {
-  TORCH_CUSOLVER_CHECK(Traits<scalar_t>::jacobi()(
+  return Traits<scalar_t>::jacobi()(
       call.handle,
       call.mode,
       call.triangle,
@@ -279,7 +279,7 @@ void syevj_batched(
       static_cast<int>(workspace.bytes.device / sizeof(scalar_t)),
       infos,
       params.get(),
-      as_int(batch)));
+      as_int(batch));
 }
 
 template <typename scalar_t>
@@ -331,11 +331,11 @@ void syevd(
 #define INSTANTIATE(scalar)                                                                     \
   template bool syev_batched_sizes(                                                             \
       const Call&, const Params&, const scalar*, const real_t<scalar>*, int64_t, Sizes&);       \
-  template void syev_batched(                                                                   \
+  template cusolverStatus_t syev_batched(                                                       \
       const Call&, const Params&, scalar*, real_t<scalar>*, const Workspace&, int*, int64_t);   \
   template bool syevj_batched_sizes(                                                            \
       const Call&, const JacobiParams&, const scalar*, const real_t<scalar>*, int64_t, Sizes&); \
-  template void syevj_batched(                                                                  \
+  template cusolverStatus_t syevj_batched(                                                      \
       const Call&,                                                                              \
       const JacobiParams&,                                                                      \
       scalar*,                                                                                  \

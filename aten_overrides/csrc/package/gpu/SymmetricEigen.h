@@ -76,7 +76,7 @@ template <typename scalar_t>
 using real_t = typename c10::scalar_value_type<scalar_t>::type;
 
 // The functions named sizes return false where cuSOLVER refuses the arguments, as it does for a
-// batch that is too large.
+// batch that is too large; those of the batches return what cuSOLVER says.
 
 template <typename scalar_t>
 bool syev_batched_sizes(
@@ -87,7 +87,7 @@ bool syev_batched_sizes(
     int64_t batch,
     Sizes& sizes);
 template <typename scalar_t>
-void syev_batched(
+cusolverStatus_t syev_batched(
     const Call& call,
     const Params& params,
     scalar_t* a,
@@ -105,7 +105,7 @@ bool syevj_batched_sizes(
     int64_t batch,
     Sizes& sizes);
 template <typename scalar_t>
-void syevj_batched(
+cusolverStatus_t syevj_batched(
     const Call& call,
     const JacobiParams& params,
     scalar_t* a,
