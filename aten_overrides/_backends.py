@@ -86,9 +86,9 @@ BACKENDS = (
     BackendFacts(
         name="jacobi_batched_cusolver",
         ops=("eigh",),
-        what="one syevjBatched call (Jacobi's method) for many matrices",
+        what="one syevjBatched call (Jacobi's method) for many matrices of at most 64 rows",
         synchronises=False,
-        capturable="torch's eigh is not: it looks at the error codes on the host",
+        capturable="not taken in a capture",
         deterministic="not measured",
         workspace="up to 1 GiB, or what one matrix needs",
         needs="nothing",
