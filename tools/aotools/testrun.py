@@ -28,7 +28,14 @@ from aotools.progress import seconds_text
 
 TORCH = ("2.6.0", "2.11.0")
 PYTHON_CODE = ("aten_overrides", "tools", "test")
-CPP_FOLDERS = ("aten_overrides/csrc", "test/csrc", "test/gpu", "test/prototypes", "tools")
+CPP_FOLDERS = (
+    "aten_overrides/csrc",
+    "patches/main/added",
+    "test/csrc",
+    "test/gpu",
+    "test/prototypes",
+    "tools",
+)
 CPP_SUFFIXES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h"}
 SHELL_FOLDERS = (".ci", "tools", "docker")
 

@@ -5,7 +5,8 @@
     PYTHONPATH=tools python3 test/gpu/composed/run_streams.py \
         --library build/main-composed/torch-2.11.0 --out FOLDER      # on the GPU machine
 
-Writes composed-streams-<gpu>-torch<version>.json with the checks and points; about 2 minutes.
+Writes composed-streams-<gpu>-torch<version>.json with the checks and points; about 3 minutes, and
+is written anew after every shape.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def same(one: Results, two: Results) -> bool:
     )
 
 
-def milliseconds(call: Callable[[], Results], repeats: int = 7) -> tuple[float, list[float]]:
+def milliseconds(call: Callable[[], Results], repeats: int = 5) -> tuple[float, list[float]]:
     """Median, and least and most, of single calls between events."""
     call()
     times = []
@@ -80,10 +81,13 @@ def captured(call: Callable[[], Results]) -> Results:
     return results
 
 
-def run(lanes: Callable[[int], None]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def run(
+    lanes: Callable[[int], None],
+    checks: list[dict[str, Any]],
+    points: list[dict[str, Any]],
+    save: Callable[[], None],
+) -> None:
     """All checks and points; a failure of one is written down and the rest goes on."""
-    checks: list[dict[str, Any]] = []
-    points: list[dict[str, Any]] = []
     for dtype in DTYPES:
         for batch, m, n in ((2, 300, 40), (9, 300, 140), (64, 600, 512), (64, 1100, 1024)):
             generator = torch.Generator("cuda").manual_seed(1)
@@ -98,7 +102,7 @@ def run(lanes: Callable[[int], None]) -> tuple[list[dict[str, Any]], list[dict[s
                     lanes(1)
                     wanted = call()
                     lanes(4)
-                    runs = [call() for _ in range(5)]
+                    runs = [call() for _ in range(3)]
                     equal = all(same(wanted, one) for one in runs)
                     checks.append(check("bits as the loop's", about, equal))
                     equal = same(wanted, captured(call))
@@ -110,7 +114,7 @@ def run(lanes: Callable[[int], None]) -> tuple[list[dict[str, Any]], list[dict[s
                         points.append({**row, "ms": round(ms, 4), "spread": spread})
                 except RuntimeError as error:
                     checks.append(check("runs", about, False, str(error).splitlines()[0]))
-    return checks, points
+            save()
 
 
 def check(name: str, params: dict[str, Any], passed: bool, reason: str = "") -> dict[str, Any]:
@@ -135,7 +139,8 @@ def main() -> int:
         if handle.aten_linalg_patched_lanes(count, MIB) != 0:
             raise RuntimeError(f"{count} lanes were refused")
 
-    checks, points = run(lanes)
+    checks: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
     gpu = torch.cuda.get_device_name()
     meta = {
         "command": shlex.join(sys.argv),
@@ -145,13 +150,16 @@ def main() -> int:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "library": loaded.facts.get("library"),
-        "created_lanes": handle.aten_linalg_patched_created_lanes(0),
     }
     slug = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
     version = torch.__version__.partition("+")[0]
-    name = f"composed-streams-{slug}-torch{version}.json"
-    record = {"meta": meta, "points": points, "checks": checks}
-    write_file(options.out / name, json.dumps(record, indent=1) + "\n")
+    place = options.out / f"composed-streams-{slug}-torch{version}.json"
+
+    def save() -> None:
+        record = {"meta": meta, "points": points, "checks": checks}
+        write_file(place, json.dumps(record, indent=1) + "\n")
+
+    run(lanes, checks, points, save)
     failed = [one for one in checks if one["result"] == "fail"]
     print(f"{len(checks) - len(failed)} checks passed, {len(failed)} failed, {len(points)} points")
     for one in failed[:10]:

@@ -367,6 +367,23 @@ def test_the_real_edits_have_headers_and_an_order() -> None:
 
 
 @pytest.mark.source
+def test_the_real_base_is_in_order(tmp_path: Path) -> None:
+    real = edits.load("main")
+    source = fetch.source(bases.load(real.tried_on), progress=False)
+    report = check_edits.run(
+        real,
+        root=None,
+        checkout=str(source),
+        url=None,
+        wheel_spec=None,
+        fast=True,
+        build=tmp_path,
+        source=source,
+    )
+    assert [str(one) for one in report.findings if one.verdict != "PASS"] == []
+
+
+@pytest.mark.source
 def test_the_real_edits_fit_the_pinned_release() -> None:
     real = edits.load("main")
     source = fetch.source(bases.load(real.tried_on), progress=False)
