@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,12 @@ def run(options: argparse.Namespace) -> int:
         _runtime.disable()
 
 
+def stated_command(arguments: Sequence[str]) -> str:
+    """The command as a record states it: files by name, without the folders of the machine."""
+    words = [Path(word).name if "/" in word else word for word in arguments]
+    return shlex.join(["aten-overrides", *words])
+
+
 def _write(
     options: argparse.Namespace, results: list[Any], facts: dict[str, Any], lanes: int, target: Path
 ) -> None:
@@ -134,7 +141,7 @@ def _write(
 
     if not any(result.times for result in results):
         raise UserError("nothing was measured, so no table is written")
-    command = shlex.join(["aten-overrides", *sys.argv[1:]])
+    command = stated_command(sys.argv[1:])
     data = output.record(results, facts, command=command, lanes=lanes, grid=options.grid)
     if options.record is not None:
         output.write(options.record, output.record_text(data))

@@ -367,3 +367,9 @@ def test_a_budget_that_is_over_leaves_a_table_of_what_there_is(
     assert path.with_suffix(".calibration").is_file()
     assert call("--budget", "100000") == 0
     assert few < len(table.load(path).points) == len(grids.load("quick").tasks)
+
+
+def test_a_record_names_no_folder_of_the_machine() -> None:
+    words = ["calibrate", "--grid", "full", "--record", "/some/where/r.json"]
+    said = command.stated_command(words)
+    assert said == "aten-overrides calibrate --grid full --record r.json"
