@@ -172,6 +172,14 @@ def test_a_later_record_replaces_times(tmp_path: Path) -> None:
         table.from_records([first, other])
 
 
+def test_a_batch_borrows_the_batched_routines_order_up_to_jacobis_rows() -> None:
+    small = {(8, n): {B: 3.0, J: 1.0 if n < 48 else 6.0, L: 0.5, S: 9.0} for n in (8, 32, 48, 64)}
+    large = {(512, n): {B: 3.0, J: 1.0, S: 9.0} for n in (8, 32)}
+    rows = fit.rows_of(points_of(small | large))
+    assert len(rows.rows) == 2
+    assert [fit.choose(rows, 512, n, fit.RANKED) for n in (8, 32, 48, 64, 128)] == [J, J, B, B, B]
+
+
 def test_what_was_not_measured_ranks_last_and_is_still_there() -> None:
     ranking = fit.ranking_of([{J: 1.0, S: 2.0}])
     assert ranking[:2] == (J, S) and set(ranking) == set(fit.RANKED)
