@@ -133,7 +133,7 @@ def test_every_back_end_is_chosen_where_it_is_ahead(measured: _select.Library) -
         problem = Problem(point.batch, point.n, point.n)
         chosen = measured.eigh(point.op, point.dtype, problem, "default", Facts())
         seen.add(chosen)
-        possible = fit.loop_times(point, 1) | {
+        possible = dict(fit.loop_times(point, 1)) | {
             name: point.ms[name]
             for name in ("looped_cusolver", "streamed_cusolver", "stock")
             if name in point.ms

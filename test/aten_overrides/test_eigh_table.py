@@ -204,6 +204,15 @@ def test_times_between_measured_ones() -> None:
     assert predict(made, "eigh", "float32", 1, 4, J) == (None, Basis.NONE)
 
 
+def test_stock_is_not_interpolated_across_its_step() -> None:
+    times = {(1, n): {B: 1.0, S: 0.3 if n <= 32 else 60.0} for n in (16, 32, 192, 256)}
+    made = EighTable("g", {}, points_of(times))
+    for n, expected in ((24, 0.3), (32, 0.3), (33, None), (191, None), (200, 60.0)):
+        ms, _ = predict(made, "eigh", "float32", 1, n, S)
+        assert ms == (None if expected is None else pytest.approx(expected)), n
+    assert predict(made, "eigh", "float32", 1, 33, B)[0] == pytest.approx(1.0)
+
+
 def test_the_table_is_that_of_its_records() -> None:
     made = table.load()
     records = sorted((ROOT / "test/gpu/records").glob("eigh*-nvidia-h200-*.json"))

@@ -95,6 +95,12 @@ constexpr Feasibility feasible(
             "the build's own function may work in host memory, which a CUDA graph "
             "capture forbids"};
       }
+      if (facts.batched && problem.batch > kMostMatrices) {
+        return {
+            false,
+            "the build's own function may hand XsyevBatched all matrices at once, "
+            "which refuses more than 16384"};
+      }
       return {true, ""};
   }
   return {false, "unknown back end"};

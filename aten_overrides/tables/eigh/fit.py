@@ -19,6 +19,7 @@ RANKED = (
 STREAMED = "streamed_cusolver"
 LOOP, STOCK, BATCHED, JACOBI = RANKED[2], RANKED[3], RANKED[0], RANKED[1]
 MOST_JACOBI_ROWS = 64  # kMostJacobiRows
+MOST_MATRICES = 16384  # kMostMatrices: a build's own function may fail beyond
 INFEASIBLE = math.inf  # in place of a time
 MOST_SEGMENTS = 8  # kMostSegments
 STOCK_LEAD = 1.05  # by how much stock has to be ahead
@@ -198,6 +199,18 @@ def _first(ranking: Ranking, times: Times) -> str:
     return next(name for name in ranking if times.get(name, INFEASIBLE) != INFEASIBLE)
 
 
+def _beyond(row: Mapping[int, Times], before: Mapping[int, Times]) -> dict[int, Times]:
+    """The times of the two batched routines at a smaller batch beyond the row's largest n, as far
+    as Jacobi's may go: their order depends on n more than on the batch.
+    """
+    found: dict[int, Times] = {}
+    for n, times in before.items():
+        both = {name: times[name] for name in (BATCHED, JACOBI) if name in times}
+        if max(row) < n <= MOST_JACOBI_ROWS and len(both) == 2:
+            found[n] = both
+    return found
+
+
 def rows_of(points: Sequence[Point]) -> Rows:
     """The rows of one operation and dtype; without points stock for all."""
     from_n = lanes_from(points)
@@ -210,6 +223,7 @@ def rows_of(points: Sequence[Point]) -> Rows:
     last = 0
     for batch in sorted(by_batch):
         row = by_batch[batch]
+        whole = {**_beyond(row, by_batch[last]), **row} if rows else row
         if rows:
             kept = [
                 regret
@@ -218,12 +232,12 @@ def rows_of(points: Sequence[Point]) -> Rows:
             ]
             mean = math.exp(sum(map(math.log, kept)) / len(kept))
             if mean > ROW_MEAN or max(kept) > ROW_WORST:
-                made = segments(row)
+                made = segments(whole)
                 sides = (last, by_batch[last]), (batch, row)
                 rows.append(Row(_begin(*sides, rows[-1].segments, made), made))
         else:
             rows.append(Row(1, segments(row)))
-        last = batch
+        last, by_batch[batch] = batch, whole
     if not rows:
         nothing = (STOCK, *RANKED[:3])
         return Rows(NEVER, (Row(1, (Segment(1, nothing),)),))
@@ -262,6 +276,8 @@ def choose(rows: Rows, batch: int, n: int, usable: Sequence[str], lanes: int = 4
     row = next((r for r in reversed(rows.rows) if r.batch <= batch), rows.rows[0])
     if n > MOST_JACOBI_ROWS:
         usable = [name for name in usable if name != JACOBI]
+    if batch > MOST_MATRICES and BATCHED in usable:
+        usable = [name for name in usable if name != STOCK]
     name = next((name for name in ranking_at(row.segments, n) if name in usable), STOCK)
     streams = name == LOOP and n >= rows.lanes_from and lanes >= 2 and batch >= 2
     return STREAMED if streams else name
