@@ -40,7 +40,8 @@ def newest_record(folder: Path, topic: str) -> Path | None:
     dated = []
     for path in sorted(folder.glob(f"{topic}-*.json")):
         meta = json.loads(path.read_text(encoding="utf-8"))["meta"]
-        dated.append((str(meta.get("date", "")), path))
+        if meta.get("topic", topic) == topic:  # not one of a topic that begins alike
+            dated.append((str(meta.get("date", "")), path))
     return max(dated)[1] if dated else None
 
 
