@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aotools import plot
+from aotools import env, plot
 from aotools.compat import record as compat_record
 from aotools.compat import table as compat_table
-from aotools.env import ROOT, UserError, run_cli, write_file
-from aotools.patchset import base
+from aotools.env import UserError, run_cli, write_file
+from aotools.patchset import base, edits
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+ROOT = env.ROOT
 RECORDS = ROOT / "test/gpu/records"
 COMPAT = compat_record.PATH
 UPSTREAM = Path(__file__).with_name("upstream.toml")
@@ -102,10 +103,24 @@ def upstream() -> str:
     return table(head, rows) + f"\n\nChecked {data['checked']}."
 
 
+def _base_with_edits(one: edits.EditBase) -> tuple[str, ...]:
+    """The row of a base whose patches `tools/patchset compose` makes."""
+    return (
+        f"[{one.name}](patches/{one.name})",
+        "upstream's main",
+        "your checkout, by `tools/patchset compose`",
+        f"{len(one.patches)}, as edits",
+        f"composed and compiled on {one.tried_on}",
+    )
+
+
 def bases() -> str:
     """The bases that there are, with their source and the wheels they are relinked onto."""
     rows = []
     for path in sorted((ROOT / "patches").glob("*/base.toml")):
+        if edits.holds_edits(path.parent.name):
+            rows.append(_base_with_edits(edits.load(path.parent.name)))
+            continue
         one = base.load(path.parent.name)
         wheels = ", ".join(f"{version} (CUDA {fact.cuda})" for version, fact in one.wheels.items())
         source = f"Debian {one.apt.suite}, " if one.apt else ""
@@ -347,11 +362,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/readme", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 on a difference")
     options = parser.parse_args()
-    from aotools import cliffs, figures  # both build on this module
+    # They build on this module.
+    from aotools import cliffs, eigh_figures, figures, package_tables
 
     path = ROOT / "README.md"
     text = path.read_text(encoding="utf-8")
-    fresh = render(text, {**PARTS, **figures.PARTS})
+    others = {**eigh_figures.PARTS, **figures.PARTS, **package_tables.PARTS}
+    fresh = render(text, {**PARTS, **others})
     problems = sync_picture(check=options.check)
     problems += figures.sync(check=options.check) + cliffs.sync(check=options.check)
     if not options.check:
