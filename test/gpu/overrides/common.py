@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aten_overrides
+from aotools.gputest.processes import descendants, kill
 from aotools.gputest.session import LAZY_LOAD_MS, Session, Timing
 from aten_overrides import _abi, _runtime, _select
 from aten_overrides._errors import UserError
@@ -271,22 +272,23 @@ def script(
     Returns "" or how it ended badly ("timed out", "exit code 1", "signal 11"), and its output.
     """
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    try:
-        done = subprocess.run(
-            [*before, sys.executable, "-c", code, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            env={**os.environ, "PYTHONPATH": path, **environment},
-        )
-    except subprocess.TimeoutExpired as late:
-        text = late.stdout or b""
-        return "timed out", text.decode(errors="replace") if isinstance(text, bytes) else text
+    with subprocess.Popen(
+        [*before, sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    ) as done:
+        try:
+            out, errors = done.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            # `before` may have started more (a sanitizer its target), which would run on.
+            kill([done.pid, *descendants(done.pid)])
+            return "timed out", done.communicate()[0]
     code_words = f"signal {-done.returncode}" if done.returncode < 0 else ""
     if done.returncode > 0:
         code_words = f"exit code {done.returncode}"
-    return code_words, done.stdout + done.stderr
+    return code_words, out + errors
 
 
 @contextmanager

@@ -13,6 +13,10 @@ from aotools.gputest.session import Session
 
 AT_ONCE = 7
 TURNS = 12
+# (n, batch): a panel kernel for each size, shared memory from a few KB to all that there is
+NATIVE_SHAPES = ((8, 100), (64, 64), (128, 16), (300, 8), (512, 4), (512, 64))
+NATIVE_ROUNDS = 12
+SYNCHRONISED = 4  # rounds after which nobody waits any more: the host threads run ahead together
 
 # argv[1]: when the overrides are enabled: before the threads, by one of them, after them, never
 FRESH = """
@@ -101,4 +105,59 @@ def streams(session: Session) -> None:
             thread.join()
         check.value = round(worst[0], 3)
         check.ok = not errors and worst[0] < common.LIMIT
+        check.reason = "; ".join(errors)[:300]
+    native_streams(session)
+
+
+def native_streams(session: Session) -> None:
+    """The same with our own kernels, in all types and sizes: settings of a kernel are shared by all
+    threads.
+    """
+    torch = session.torch
+    library = common.enable()
+    errors: list[str] = []
+    worst = [0.0] * 8
+    barrier = threading.Barrier(8)
+
+    def work(seed: int) -> None:
+        kept = []
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for turn in range(NATIVE_ROUNDS):
+                    barrier.wait(60)
+                    for place in range(len(NATIVE_SHAPES)):
+                        n, batch = NATIVE_SHAPES[(place + seed) % len(NATIVE_SHAPES)]
+                        dtype = common.DTYPES[(seed + turn) % len(common.DTYPES)]
+                        a = common.matrices(torch, dtype, batch, n, n)
+                        b = common.matrices(torch, dtype, batch, n, 2)
+                        lu, pivots, _ = torch.linalg.lu_factor_ex(a)
+                        x = torch.linalg.solve_ex(a, b).result
+                        kept.append((a, lu, pivots, x, b))
+                    if turn < SYNCHRONISED or turn == NATIVE_ROUNDS - 1:
+                        torch.cuda.current_stream().synchronize()
+                        for a, lu, pivots, x, b in kept:
+                            error = common.factor_error(torch, a, lu, pivots)
+                            error = max(error, common.solve_error(torch, a, x, b))
+                            worst[seed] = max(worst[seed], error)
+                        kept.clear()
+        except threading.BrokenBarrierError:
+            errors.append("another thread stopped")
+        except Exception as error:
+            errors.insert(0, f"{type(error).__name__}: {error}")
+            barrier.abort()
+
+    with session.check("eight threads in our own kernels", case="B65") as check:
+        if common.NATIVE not in common.lu_routes(library):
+            check.skip, check.reason = True, "our kernels cannot run here"
+            return
+        before = library.counts()
+        with common.forced(library, common.NATIVE):
+            threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        routes = common.used(library, before)
+        check.value = {"error": round(max(worst), 3), "routes": sorted(routes)}
+        check.ok = not errors and max(worst) < common.LIMIT and common.NATIVE in routes
         check.reason = "; ".join(errors)[:300]

@@ -30,10 +30,11 @@ def main() -> int:
                 out.write('{"op": "cut off in the mid')
                 out.flush()
                 os.kill(os.getpid(), signal.SIGSEGV)
-            case "hang":
+            case "hang" | "leave":
                 other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
                 Path(options["pid_file"]).write_text(str(other.pid))
-                time.sleep(60)
+                if options["then"] == "hang":
+                    time.sleep(60)
             case "raise":
                 raise RuntimeError("the device is on fire")
             case "environment":

@@ -91,6 +91,13 @@ def test_a_hanging_job_is_ended_with_all_that_it_started(tmp_path: Path) -> None
     assert not alive(int(pid_file.read_text()))
 
 
+def test_what_a_job_leaves_behind_is_ended(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    _, done = run(tmp_path, job("a", then="leave", pid_file=str(pid_file)))
+    assert done
+    assert not alive(int(pid_file.read_text()))
+
+
 def alive(pid: int) -> bool:
     """Whether the process runs; given a moment to end."""
     for _ in range(50):

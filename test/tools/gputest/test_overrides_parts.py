@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import fake_overrides  # noqa: E402
 from fake_overrides import Clock, Library, Torch  # noqa: E402
 
 from aotools.env import ROOT  # noqa: E402
@@ -129,6 +130,44 @@ def test_scripts_in_processes_say_how_they_ended(parts: Fixture) -> None:
     assert script("import os; os.kill(os.getpid(), 11)", timeout=60)[0] == "signal 11"
     bad, text = script("import time; print(1, flush=True); time.sleep(60)", timeout=2)
     assert (bad, text) == ("timed out", "1\n")
+
+
+def test_a_script_that_hangs_is_ended_with_what_its_tool_started(parts: Fixture) -> None:
+    """As a sanitizer does, which runs its target as a child, here even in a session of its own."""
+    tool = (
+        "import subprocess, sys; "
+        "sys.exit(subprocess.Popen(sys.argv[1:], start_new_session=True).wait())"
+    )
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    started = time.monotonic()
+    bad, text = parts.part("common").script(code, timeout=3, before=[sys.executable, "-c", tool])
+    assert bad == "timed out" and time.monotonic() - started < 30
+    target = Path(f"/proc/{int(text)}/stat")
+    for _ in range(50):
+        if not target.exists() or target.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    raise AssertionError("the target runs on")
+
+
+def test_our_kernels_in_eight_threads(parts: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = parts.part("part_threads")
+    row = parts.run("part_threads", "native_streams")[0]
+    assert row["result"] == "skip" and "cannot run" in row["reason"]
+    monkeypatch.setattr(threads, "NATIVE_SHAPES", ((8, 2), (5, 3)))
+    monkeypatch.setattr(threads, "NATIVE_ROUNDS", 2)
+    common = parts.part("common")
+    monkeypatch.setattr(common, "lu_routes", lambda library: (common.NATIVE,))
+    monkeypatch.setattr(common, "used", lambda library, before: {common.NATIVE})
+    monkeypatch.setattr(fake_overrides, "ROUTES", (*fake_overrides.ROUTES, common.NATIVE))
+    monkeypatch.setattr(
+        common,
+        "matrices",
+        lambda t, dtype, b, m, n: torch.randn(b, m, n, dtype=getattr(torch, dtype)),
+    )
+    assert failures(parts.run("part_threads", "native_streams")) == []
+    monkeypatch.setattr(common, "factor_error", lambda *_: float("inf"))
+    assert len(failures(parts.run("part_threads", "native_streams"))) == 1
 
 
 def test_cliff_compares_with_stock_in_turns(

@@ -333,7 +333,11 @@ class TestSanitizer:
         for route in ("batched_native", "choice", "batched_cublas", "streamed_cusolver"):
             sizes = {n for name, dtype, _, m, n, _ in cases if name == route and m == n}
             assert set(range(1, 34)) <= sizes
-        assert len(part.cases(True)) < len(cases) / 2
+        assert len(part.cases(True)) < len(cases) * 0.6
+        assert len(cases) == len(set(cases))
+        ours = [case for case in part.cases(True) if case[0] == "batched_native"]
+        assert part.cases(True)[: len(ours)] == ours and ours[0][3] == 1
+        assert len(ours) > 20
 
     def test_without_the_tool_the_row_says_so(
         self, part: Any, monkeypatch: pytest.MonkeyPatch

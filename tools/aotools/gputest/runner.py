@@ -21,6 +21,7 @@ from aotools.env import ROOT, UserError
 from aotools.gputest.child import NO_GPU
 from aotools.gputest.libraries import Library
 from aotools.gputest.plan import STOCK, Job
+from aotools.gputest.processes import descendants, kill
 from aotools.gputest.record import Record, Row
 
 START_S = 15.0  # the least time left in which a job is worth starting
@@ -117,6 +118,9 @@ def run_child(job: Job, paths: Mapping[str, Path], timeout: float, log: Path) ->
                 _running.discard(child)
                 if child.poll() is None:
                     _end_group(child)
+                else:  # what it left behind would disturb the next measurement
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGKILL)
         rows, ended = read_rows(out)
         text = output.read_text(encoding="utf-8", errors="replace")
     seconds = time.monotonic() - started
@@ -136,11 +140,13 @@ def run_child(job: Job, paths: Mapping[str, Path], timeout: float, log: Path) ->
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
     """Ends a child and all that it started: politely, then not."""
+    started = descendants(child.pid)  # some may have left the group
     for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 20.0)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(patience)
+    kill(started)
 
 
 def probe(log: Path) -> Row:

@@ -4,6 +4,7 @@
 
 #include <cuda_pipeline.h>
 
+#include <ATen/native/cuda/linalg/native/DynamicShared.h>
 #include <ATen/native/cuda/linalg/native/Kernels.h>
 #include <ATen/native/cuda/linalg/native/LaunchCheck.h>
 #include <ATen/native/cuda/linalg/native/Scalar.cuh>
@@ -229,10 +230,8 @@ void launch_exchange(const Exchange<T>& p, size_t shared_limit, cudaStream_t str
   const bool whole = p.solve && p.right_n > 0 && blocks <= kFewBlocks &&
                      Tile::bytes(p.level.width, true) <= shared_limit;
   const size_t shared = Tile::bytes(p.level.width, whole);
-  if (shared > 48 * 1024) {
-    C10_CUDA_CHECK(cudaFuncSetAttribute(
-        exchange_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  }
+  static DynamicShared allowance;
+  allowance.allow(exchange_kernel<T>, shared);
   exchange_kernel<T><<<static_cast<unsigned>(blocks), 32 * kExchangeWarps, shared, stream>>>(
       p, left_tiles, tiles, whole);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -316,10 +315,8 @@ void launch_finish(const Finish<T>& p, cudaStream_t stream) {
     staged /= 2;  // four blocks to a multiprocessor where that is possible
   }
   const size_t shared = finish_bytes<T>(rows, staged);
-  if (shared > 48 * 1024) {
-    C10_CUDA_CHECK(cudaFuncSetAttribute(
-        finish_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  }
+  static DynamicShared allowance;
+  allowance.allow(finish_kernel<T>, shared);
   const int64_t blocks = p.whole.batch * tiles;
   finish_kernel<T><<<static_cast<unsigned>(blocks), kFinishThreads, shared, stream>>>(
       p, tile_columns, staged, tiles);

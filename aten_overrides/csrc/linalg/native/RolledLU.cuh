@@ -349,10 +349,8 @@ struct RolledShape {
     const int threads = ((m + R - 1) / R + 31) / 32 * 32;
     const size_t shared = bytes(m, p.n);
     auto* const kernel = rolled_lu_kernel<T, W, R, kMaxThreads, kBlocks>;
-    if (shared > 48 * 1024) {
-      C10_CUDA_CHECK(cudaFuncSetAttribute(
-          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-    }
+    static DynamicShared allowance;
+    allowance.allow(kernel, shared);
     kernel<<<static_cast<unsigned>(p.whole.batch), threads, shared, stream>>>(p);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   }

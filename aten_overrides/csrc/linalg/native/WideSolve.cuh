@@ -115,10 +115,8 @@ void launch_solve(const Solve<T>& p, cudaStream_t stream) {
   const int threads = std::min(SolveTile<T>::kThreads, (p.right_n + 31) / 32 * 32);
   const int tiles = solve_tiles<T>(p.right_n);
   const size_t shared = SolveTile<T>::bytes(p.width, threads);
-  if (shared > 48 * 1024) {
-    C10_CUDA_CHECK(cudaFuncSetAttribute(
-        solve_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  }
+  static DynamicShared allowance;
+  allowance.allow(solve_kernel<T>, shared);
   const unsigned blocks = static_cast<unsigned>(p.whole.batch * tiles);
   solve_kernel<T><<<blocks, threads, shared, stream>>>(p, tiles);
   C10_CUDA_KERNEL_LAUNCH_CHECK();

@@ -1,6 +1,9 @@
 """Builds the batched LU for the simulated device: the kernels themselves, compiled as plain C++.
 
-Usage: python build.py LIBRARY.so   (needs g++; the sources are translated into a temporary folder)
+Usage: python build.py LIBRARY.so [KERNELS]
+
+KERNELS: the folder of the sources, else the checkout's. Needs g++; the sources are translated into
+a temporary folder.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ def translate(text: str) -> str:
     """Launches, shared memory and inline assembly in terms of the simulated device."""
     text = LAUNCH.sub(
         lambda found: (
-            f"simulated_launch({found['grid']},{found['threads']},{found['shared']}, "
+            f"simulated_launch(simulated::address({found['kernel']}), "
+            f"{found['grid']},{found['threads']},{found['shared']}, "
             f"[&] {{ {found['kernel']}({found['arguments']}); }});"
         ),
         text,
@@ -42,13 +46,13 @@ def translate(text: str) -> str:
     )
 
 
-def build(library: Path) -> None:
-    """Translate all sources and compile them into `library`."""
+def build(library: Path, kernels: Path = KERNELS) -> None:
+    """Translate all sources of `kernels` and compile them into `library`."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "ATen" / "native" / "cuda" / "linalg" / "native"
         root.mkdir(parents=True)
-        sources = [HERE.parent / "lu_entry.cpp"]
-        for path in KERNELS.iterdir():
+        sources = [HERE.parent / "lu_entry.cpp", HERE / "interrupt.cpp"]
+        for path in kernels.iterdir():
             if path.suffix not in {".cu", ".cuh", ".h", ".cpp"}:
                 continue
             target = root / (path.name + ".cpp" if path.suffix == ".cu" else path.name)
@@ -64,4 +68,4 @@ def build(library: Path) -> None:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    build(*map(Path, sys.argv[1:]))

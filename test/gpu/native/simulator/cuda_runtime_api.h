@@ -13,7 +13,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 using std::isinf;
@@ -31,25 +33,51 @@ using std::min;
 
 using cudaStream_t = void*;
 using cudaError_t = int;
-enum { cudaSuccess = 0 };
+enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+struct cudaFuncAttributes {
+  size_t sharedSizeBytes;
+};
+
+namespace simulated {
+constexpr int kMostShared = 232448;         // of a block, when the kernel allows it
+constexpr int kShared = 48 * 1024;          // when it does not say
+inline std::map<const void*, int> allowed;  // by kernel
+inline cudaError_t last_error = cudaSuccess;
+// Called once, just before a launch, as if another thread came between; so many launches go first.
+inline void (*interrupt)() = nullptr;
+inline int before_interrupt = 0;
+template <typename Kernel>
+const void* address(Kernel* kernel) {
+  return reinterpret_cast<const void*>(kernel);
+}
+}  // namespace simulated
+
 inline const char* cudaGetErrorString(cudaError_t) {
-  return "simulated";
+  return "invalid argument";
 }
 inline cudaError_t cudaGetLastError() {
-  return cudaSuccess;
+  return std::exchange(simulated::last_error, cudaSuccess);
 }
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 132 : 232448;
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 132 : simulated::kMostShared;
+  return cudaSuccess;
+}
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  attributes->sharedSizeBytes = 0;
   return cudaSuccess;
 }
 template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int value) {
+  if (value < 0 || value > simulated::kMostShared) {
+    return cudaErrorInvalidValue;
+  }
+  simulated::allowed[simulated::address(kernel)] = value;
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
@@ -149,11 +177,25 @@ inline void simulated_entry() {
   simulated::pause();
 }
 
-// Runs `body` for every thread of every block, in order of blocks.
+// Runs `body` for every thread of every block, in order of blocks. More shared memory than the
+// kernel allows at this moment is the error of a launch: nothing runs.
 inline void simulated_launch(
-    unsigned grid, int threads, size_t shared, const std::function<void()>& body) {
-  if (threads % 32 != 0 || threads > 1024 || shared > 232448) {
+    const void* kernel,
+    unsigned grid,
+    int threads,
+    size_t shared,
+    const std::function<void()>& body) {
+  if (simulated::interrupt != nullptr && simulated::before_interrupt-- == 0) {
+    std::exchange(simulated::interrupt, nullptr)();
+  }
+  if (threads % 32 != 0 || threads > 1024 || shared > simulated::kMostShared) {
     simulated::fail("launch out of bounds");
+  }
+  const auto allowed = simulated::allowed.find(kernel);
+  if (shared > static_cast<size_t>(
+                   allowed == simulated::allowed.end() ? simulated::kShared : allowed->second)) {
+    simulated::last_error = cudaErrorInvalidValue;
+    return;
   }
   for (unsigned index = 0; index < grid; ++index) {
     simulated::Block block;

@@ -6,7 +6,6 @@ Run by hand or on a machine without a GPU: python -m pytest test/gpu/native/simu
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,13 +25,6 @@ SHAPES = [
     (270, 40),
 ]  # fmt: skip
 PLANS = [Plan("blocked", 8, 32), Plan("blocked", 16, 64), Plan("blocked", 32, 32, 3), Plan("block")]
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    path = tmp_path_factory.mktemp("simulated") / "lu.so"
-    subprocess.run([sys.executable, str(HERE / "build.py"), str(path)], check=True)
-    return Library(str(path), "cpu")
 
 
 def random(batch: int, m: int, n: int, dtype: torch.dtype) -> torch.Tensor:
