@@ -240,7 +240,8 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks) block_lu_kernel(Panel<T>
           T sum[R];
 #pragma unroll
           for (int r = 0; r < R; ++r) {
-            sum[r] = column[min(tid + r * threads, m - 1)];
+            const int slot = tid + r * threads;
+            sum[r] = slot < m ? column[slot] : zero<T>();  // a row of its own, or none
           }
 #pragma unroll
           for (int w = 0; w < W; ++w) {
