@@ -127,6 +127,8 @@ def explain(
     CUDA graph; ``pivot`` False for a factorization without row exchanges. Needs neither torch nor
     a GPU. UserError says what was asked, what there is and what to do.
     """
+    if 0 in shape:
+        raise UserError(f"an input of shape {tuple(shape)} has no elements: no back end runs")
     question = Question(
         op_name(op) if op_name(op) in EIGH_OPS else _lu_factor_only(op),
         dtype_name(dtype),

@@ -220,9 +220,12 @@ def text(facts: dict[str, Any]) -> str:
     for name, value in facts["environment"].items():
         lines.append(f"{name}={value}")
     for feature in facts["features"]:
+        ours = feature["ours"]
+        if not library["usable"] and ours.endswith(library["reason"]):
+            ours = "not usable without the gpu library"  # the reason stands above, once
         since = f"torch has it since {feature['since']}" if feature["since"] else "in no torch yet"
         here = "held by this torch" if feature["in_this_torch"] else "not in this torch"
         lines.append(
-            f"- {feature['what']}: {here} ({since}; {feature['upstream']}); ours: {feature['ours']}"
+            f"- {feature['what']}: {here} ({since}; {feature['upstream']}); ours: {ours}"
         )
     return "\n".join(lines)

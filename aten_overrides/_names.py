@@ -24,6 +24,16 @@ EIGH_BACKENDS = (
 )
 PREFERENCES = ("default", "cusolver", "magma", "cublas", "native")
 
+# Operations that have no function of their own in a linalg library.
+MADE_OF = {
+    "lu": "lu_factor",
+    "solve": "lu_factor and lu_solve",
+    "inv": "lu_factor and lu_solve",
+    "det": "lu_factor",
+    "slogdet": "lu_factor",
+    "logdet": "lu_factor",
+}
+
 _DTYPE_ALIASES = {
     "float": "float32",
     "double": "float64",
@@ -48,4 +58,6 @@ def dtype_name(dtype: object) -> str:
 def op_name(op: str) -> str:
     """Standard name of an operation, also of ``lu_factor_ex`` and ``linalg.lu_factor``."""
     name = op.removeprefix("torch.").removeprefix("linalg.").removesuffix("_ex")
+    if name in MADE_OF:
+        raise UserError(f"{name} has no back ends of its own: it is made of {MADE_OF[name]}")
     return one_of("operation", name, OPS)
