@@ -194,7 +194,7 @@ def severity(folder: Path) -> str:
     parts = []
     try:
         library = _select.load()
-        for path in sorted(tables.FOLDER.glob("*.json")):
+        for path in sorted((tables.FOLDER / "libraries").glob("*.json")):
             one = tables.load(path)
             if one.gpu.name in measured:
                 parts.append(_severity_of(one, library, measured[one.gpu.name]))
