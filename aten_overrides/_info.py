@@ -225,7 +225,5 @@ def text(facts: dict[str, Any]) -> str:
             ours = "not usable without the gpu library"  # the reason stands above, once
         since = f"torch has it since {feature['since']}" if feature["since"] else "in no torch yet"
         here = "held by this torch" if feature["in_this_torch"] else "not in this torch"
-        lines.append(
-            f"- {feature['what']}: {here} ({since}; {feature['upstream']}); ours: {ours}"
-        )
+        lines.append(f"- {feature['what']}: {here} ({since}; {feature['upstream']}); ours: {ours}")
     return "\n".join(lines)
