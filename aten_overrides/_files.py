@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from aten_overrides._errors import UserError
 
@@ -29,6 +32,24 @@ def write_atomically(path: Path, text: str) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def json_rows(values: Iterable[Any]) -> str:
+    """The values in JSON, one on a line, so that two versions of a file can be compared."""
+    return ",\n".join(json.dumps(value) for value in values)
+
+
+def record_text(meta: Mapping[str, Any], **lists: Iterable[Mapping[str, Any]]) -> str:
+    """A record: its ``meta``, then each list (``points``, ``checks``) with one row a line."""
+    parts = [f'"meta": {json.dumps(dict(meta), indent=1)}']
+    parts += [f'"{name}": [\n{json_rows(rows)}\n]' for name, rows in lists.items()]
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def table_text(head: Mapping[str, Any], points: Iterable[Mapping[str, Any]]) -> str:
+    """A cost table: each entry of its head and each point on a line."""
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+    return "\n".join(["{", *lines, '"points": [', json_rows(points), "]", "}", ""])
 
 
 def compare(path: Path, text: str, remedy: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,15 +68,3 @@ def _aligned(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append(" | ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-def record_text(
-    meta: Mapping[str, Any], points: Sequence[Point], checks: Sequence[Mapping[str, Any]]
-) -> str:
-    """A record in JSON, one row a line."""
-
-    def rows(values: Sequence[Mapping[str, Any]]) -> str:
-        return ",\n".join(json.dumps(value) for value in values)
-
-    head = json.dumps(dict(meta), indent=1)
-    return f'{{"meta": {head},\n"points": [\n{rows(points)}\n],\n"checks": [\n{rows(checks)}\n]}}\n'

@@ -149,13 +149,6 @@ def record(
     return {"meta": meta, "points": points}
 
 
-def record_text(data: Mapping[str, Any]) -> str:
-    """A record as text, one point on a line."""
-    meta = json.dumps(data["meta"], indent=1)
-    points = ",\n".join(json.dumps(point) for point in data["points"])
-    return f'{{"meta": {meta},\n"points": [\n{points}\n]}}\n'
-
-
 def table_text(data: Mapping[str, Any], source: Path | None) -> str:
     """The cost table of a record; ``source``: the record's file, if it is kept."""
     return build.render(dict(data), source or Path("none: measured by the user"))

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Time the grid; print the table, write record and picture."""
-    from aten_overrides._files import write_atomically
+    from aten_overrides._files import record_text, write_atomically
     from aten_overrides._runtime import import_torch
     from aten_overrides.bench import grids, picture, report
     from aten_overrides.bench.rivals import Rivals
@@ -87,7 +87,9 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         gpu, version = str(meta["gpu"] or "cpu"), str(meta["torch"]).partition("+")[0]
         name = f"bench-{'-'.join(gpu.lower().split())}-torch{version}.json"
-        write_atomically(options.out / name, report.record_text(meta, found.points, found.checks))
+        write_atomically(
+            options.out / name, record_text(meta, points=found.points, checks=found.checks)
+        )
     if options.png is not None:
         picture.draw_limit(meta, found.points, options.png)
     return 1 if found.left_out else 0

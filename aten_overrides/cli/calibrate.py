@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aten_overrides._errors import UserError
+from aten_overrides._files import record_text
 from aten_overrides.cli import Command
 
 INTERRUPTED = 130
@@ -144,7 +145,7 @@ def _write(
     command = stated_command(sys.argv[1:])
     data = output.record(results, facts, command=command, lanes=lanes, grid=options.grid)
     if options.record is not None:
-        output.write(options.record, output.record_text(data))
+        output.write(options.record, record_text(data["meta"], points=data["points"]))
     output.write(target, output.table_text(data, options.record))
     made = table.load(target)
     if options.emit_cpp is not None:

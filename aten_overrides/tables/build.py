@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aten_overrides._errors import UserError
-from aten_overrides._files import compare, write_atomically
+from aten_overrides._files import compare, table_text, write_atomically
 from aten_overrides._names import BACKENDS, op_name
 from aten_overrides._select import Problem
 from aten_overrides.tables.table import FOLDER, FORMAT, Point, axes_of
@@ -92,22 +92,19 @@ def render(record: dict[str, Any], source: Path) -> str:
         }
     except KeyError as error:
         raise UserError(f"{source}: 'meta' lacks the key {error}") from error
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
     rows = [
-        json.dumps(
-            {
-                "op": point.op,
-                "dtype": point.dtype,
-                "batch": point.problem.batch,
-                "m": point.problem.m,
-                "n": point.problem.n,
-                "pivot": point.problem.pivot,
-                "ms": point.ms,
-            }
-        )
+        {
+            "op": point.op,
+            "dtype": point.dtype,
+            "batch": point.problem.batch,
+            "m": point.problem.m,
+            "n": point.problem.n,
+            "pivot": point.problem.pivot,
+            "ms": point.ms,
+        }
         for point in points
     ]
-    return "\n".join(["{", *lines, '"points": [', ",\n".join(rows), "]", "}", ""])
+    return table_text(head, rows)
 
 
 def file_name(gpu: str) -> str:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from aotools import figures, readme
 from aten_overrides._explain import Explainer
-from aten_overrides.bench.report import record_text
+from aten_overrides._files import record_text
 
 META = {
     "topic": "bench",
@@ -66,7 +66,7 @@ def test_without_a_record(records: Path) -> None:
 
 def test_bench_table(records: Path) -> None:
     path = records / "bench-nvidia-h200-torch2.11.0.json"
-    path.write_text(record_text(META, POINTS, []))
+    path.write_text(record_text(META, points=POINTS, checks=[]))
     assert_expected_inline(
         figures.bench_table(),
         """\
@@ -81,7 +81,7 @@ NVIDIA H200, driver 580.1, torch 2.11.0+cu130, 2026-12-01; [record](test/gpu/rec
 
 def test_pictures_follow_their_data(records: Path) -> None:
     path = records / "bench-nvidia-h200-torch2.11.0.json"
-    path.write_text(record_text(META, POINTS, []))
+    path.write_text(record_text(META, points=POINTS, checks=[]))
     assert len(figures.sync(check=True)) == 2
     assert not (records / "figures").exists()
     assert len(figures.sync(check=False)) == 2
@@ -97,7 +97,9 @@ def test_pictures_follow_their_data(records: Path) -> None:
 
 
 def test_parts_name_pictures_that_sync_draws(records: Path) -> None:
-    (records / "bench-nvidia-h200-torch2.11.0.json").write_text(record_text(META, POINTS, []))
+    (records / "bench-nvidia-h200-torch2.11.0.json").write_text(
+        record_text(META, points=POINTS, checks=[])
+    )
     drawn = {str(path.relative_to(records.parents[2])) for path, _, _ in figures._pictures()}
     text = figures.backend_map() + figures.limit_picture()
     assert all(f"]({path})" in text for path in drawn) and len(drawn) == 2

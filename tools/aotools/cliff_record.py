@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aotools.env import write_file
+from aten_overrides._files import record_text
 
 
 def points_of(scans: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -48,13 +48,5 @@ def save(
     checks: Sequence[Mapping[str, Any]],
 ) -> None:
     """Writes the record, one row a line. Levels stand among the points only."""
-
-    def rows(values: Iterable[Mapping[str, Any]]) -> str:
-        return ",\n".join(json.dumps(value) for value in values)
-
     bare = [{**scan, "levels": None} for scan in scans]
-    text = (
-        f'{{"meta": {json.dumps(dict(meta), indent=1)},\n"points": [\n{rows(points)}\n],\n'
-        f'"scans": [\n{rows(bare)}\n],\n"checks": [\n{rows(checks)}\n]}}\n'
-    )
-    write_file(path, text)
+    write_file(path, record_text(meta, points=points, scans=bare, checks=checks))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aten_overrides._errors import UserError
+from aten_overrides._files import table_text
 from aten_overrides._names import DTYPES, EIGH_BACKENDS, EIGH_OPS, one_of
 from aten_overrides.tables.build import file_name, read_record
 
@@ -116,14 +117,11 @@ def from_records(records: Sequence[Path]) -> EighTable:
 def render(table: EighTable) -> str:
     """Text of the table's file."""
     head = {"format": FORMAT, "gpu": table.gpu, "meta": dict(table.meta)}
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
     rows = [
-        json.dumps(
-            {"op": p.op, "dtype": p.dtype, "batch": p.batch, "n": p.n, "ms": dict(p.ms)},
-        )
+        {"op": p.op, "dtype": p.dtype, "batch": p.batch, "n": p.n, "ms": dict(p.ms)}
         for p in table.points
     ]
-    return "\n".join(["{", *lines, '"points": [', ",\n".join(rows), "]", "}", ""])
+    return table_text(head, rows)
 
 
 def load(path: Path = DEFAULT) -> EighTable:
