@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from pathlib import Path
 
-from aotools.env import ROOT, UserError
+from aotools.env import UserError
 from aotools.gputest import (
     libraries,
     overrides_library,
@@ -23,34 +22,7 @@ TOPIC = "overrides"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the suite's options."""
-    parts = "; ".join(f"{name}: {text}" for name, text in plan_overrides.PARTS.items())
-    records = ROOT / "test/gpu/records"
-    parser.add_argument(
-        "--out", type=Path, default=records, help="folder of the record (test/gpu/records)"
-    )
-    parser.add_argument(
-        "--parts",
-        default=",".join(plan_overrides.PARTS),
-        help=f"comma list, all by default. {parts}",
-    )
-    parser.add_argument(
-        "--budget", type=float, default=1800, help="seconds in all; what does not fit is left out"
-    )
-    parser.add_argument(
-        "--libs", type=Path, default=libraries.DEFAULT, help="folder made by `tools/gpu-test pack`"
-    )
-    parser.add_argument(
-        "--tests", type=Path, help="upstream's test_linalg.py of 2.6.0 (default: in --libs)"
-    )
-    parser.add_argument("--resume", type=Path, help="go on from this record if --out holds none")
-    parser.add_argument("--again", action="store_true", help="run also what the record has already")
-    parser.add_argument(
-        "--logs", type=Path, default=ROOT / "build/gpu-test-logs", help="folder for output of jobs"
-    )
-    parser.add_argument("--commit", help="the commit to state when this is no git checkout")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the plan with an estimate of its time"
-    )
+    suite_patchset.add_options(parser, plan_overrides.PARTS)
 
 
 def command(parts: list[str]) -> str:

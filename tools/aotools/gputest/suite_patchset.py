@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from aotools.env import ROOT, UserError
@@ -18,13 +19,18 @@ TOPIC = "patchset"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the suite's options."""
-    parts = "; ".join(f"{name}: {text}" for name, text in plan.PARTS.items())
+    add_options(parser, plan.PARTS)
+
+
+def add_options(parser: argparse.ArgumentParser, names: Mapping[str, str]) -> None:
+    """Adds what every suite takes; `names` are its parts and what they do."""
+    parts = "; ".join(f"{name}: {text}" for name, text in names.items())
     records = ROOT / "test/gpu/records"
     parser.add_argument(
         "--out", type=Path, default=records, help="folder of the record (test/gpu/records)"
     )
     parser.add_argument(
-        "--parts", default=",".join(plan.PARTS), help=f"comma list, all by default. {parts}"
+        "--parts", default=",".join(names), help=f"comma list, all by default. {parts}"
     )
     parser.add_argument(
         "--budget", type=float, default=1800, help="seconds in all; what does not fit is left out"
