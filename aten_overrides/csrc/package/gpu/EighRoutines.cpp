@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 namespace aten_overrides::gpu {
 namespace {
@@ -183,6 +184,26 @@ void zero_if_needed(const Workspace& workspace) {
   }
 }
 
+// Runs a batched routine in calls of at most `most` matrices, each as an attempt:
+// routine(matrices, values, workspace, infos, count). Returns how many matrices are done.
+template <typename scalar_t, class GetSizes, class Routine>
+int64_t in_attempts(const Data<scalar_t>& data, int64_t most, GetSizes&& sizes, Routine&& routine) {
+  return in_chunks(
+      data.batch,
+      most,
+      std::forward<GetSizes>(sizes),
+      [&](int64_t start, int64_t matrices, const Workspace& workspace) {
+        return attempt(data, start, matrices, [&] {
+          return routine(
+              data.a + start * data.stride,
+              data.values + start * data.n,
+              workspace,
+              data.infos + start,
+              matrices);
+        });
+      });
+}
+
 }  // namespace
 
 int64_t eigh_batched_cusolver(
@@ -198,24 +219,15 @@ int64_t eigh_batched_cusolver(
     const auto call =
         call_of(at::cuda::getCurrentCUDASolverDnHandle(), data.n, upper, compute_vectors);
     const eigen::Params params;
-    done = in_chunks(
-        data.batch,
+    done = in_attempts(
+        data,
         most,
         [&](int64_t matrices, Sizes& bytes) {
           return eigen::syev_batched_sizes(call, params, data.a, data.values, matrices, bytes);
         },
-        [&](int64_t start, int64_t matrices, const Workspace& workspace) {
+        [&](auto* a, auto* w, const Workspace& workspace, int* info, int64_t matrices) {
           zero_if_needed(workspace);
-          return attempt(data, start, matrices, [&] {
-            return eigen::syev_batched(
-                call,
-                params,
-                data.a + start * data.stride,
-                data.values + start * data.n,
-                workspace,
-                data.infos + start,
-                matrices);
-          });
+          return eigen::syev_batched(call, params, a, w, workspace, info, matrices);
         });
   });
   return done;
@@ -235,23 +247,14 @@ int64_t eigh_jacobi_batched_cusolver(
         const auto call =
             call_of(at::cuda::getCurrentCUDASolverDnHandle(), data.n, upper, compute_vectors);
         const eigen::JacobiParams params;
-        done = in_chunks(
-            data.batch,
+        done = in_attempts(
+            data,
             most,
             [&](int64_t matrices, Sizes& bytes) {
               return eigen::syevj_batched_sizes(call, params, data.a, data.values, matrices, bytes);
             },
-            [&](int64_t start, int64_t matrices, const Workspace& workspace) {
-              return attempt(data, start, matrices, [&] {
-                return eigen::syevj_batched(
-                    call,
-                    params,
-                    data.a + start * data.stride,
-                    data.values + start * data.n,
-                    workspace,
-                    data.infos + start,
-                    matrices);
-              });
+            [&](auto* a, auto* w, const Workspace& workspace, int* info, int64_t matrices) {
+              return eigen::syevj_batched(call, params, a, w, workspace, info, matrices);
             });
       });
   return done;
