@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_base import BASE_FILES, FIELDS, FakeBase, checkout, write_files
@@ -12,7 +13,18 @@ from fake_base import BASE_FILES, FIELDS, FakeBase, checkout, write_files
 from aotools import env
 from aotools.env import ROOT, UserError
 from aotools.patchset import base as bases
-from aotools.patchset import check_edits, cli, compose, edits, fetch, git, overlay, relink, wheel
+from aotools.patchset import (
+    check_edits,
+    cli,
+    compose,
+    edits,
+    fetch,
+    git,
+    overlay,
+    places,
+    relink,
+    wheel,
+)
 from aotools.patchset.base import LINALG, blob_id
 from aotools.patchset.compile import Unit
 from aotools.patchset.compose import Composed
@@ -224,6 +236,72 @@ def test_every_line_is_changed_where_that_is_asked_for() -> None:
     assert edits.change(edits._edit(table), BODY) == (BODY.replace("second", "third"), "")
 
 
+# --- what has become of each place ----------------------------------------------------------------
+
+
+def look(text: str, files: dict[str, str] | None = None, **more: Any) -> places.Found:
+    table = {"path": SOLVER, "within": "^void solve", "at": r"^  second\(", "place": "after"}
+    edit = edits._edit({**table, "lines": "  third();\n", **more})
+    tree = {path: data.encode() for path, data in {SOLVER: text, **(files or {})}.items()}
+    return places.look(edit, SOLVER, tree, tree)
+
+
+def test_the_place_of_an_edit_is_told_with_its_line() -> None:
+    assert (look(BODY).verdict, look(BODY).where) == ("clean", f"{SOLVER}:5")
+    twice = BODY.replace("  first();\n", "  second(b);\n")
+    assert (look(twice).verdict, look(twice).where) == ("ambiguous", f"{SOLVER}:3, 5")
+    assert look(twice, all=True).verdict == "clean"
+
+
+def test_a_place_that_moved_is_looked_for() -> None:
+    renamed = BODY.replace("void solve(", "void solve_all(")
+    assert look(renamed).verdict == "clean"  # the pattern has no end
+    assert look(BODY.replace("void solve(", "void factor(")).where == f"{SOLVER}:5, 10"
+    found = look("", {f"{LINALG}/Split.cpp": BODY})
+    assert (found.verdict, found.where) == ("moved", f"{LINALG}/Split.cpp:5")
+    assert (look("").verdict, look("").where) == ("missing", "")
+    assert look("", absent="newer trees have none").verdict == "left out"
+
+
+@pytest.mark.parametrize(
+    ("place", "near"),
+    [("after", "  second(a);\n  third();\n"), ("before", "  third();\n  second(a);\n")],
+)
+def test_what_stands_there_already_is_not_put_in_again(place: str, near: str) -> None:
+    text = BODY.replace("  second(a);\n", near, 1)
+    assert look(text, place=place).verdict == "already upstream"
+    table = {"path": SOLVER, "at": r"^  second\(", "place": place, "lines": "  third();\n"}
+    changed, problem = edits.change(edits._edit(table | {"all": True}), text)
+    assert (changed.count("third"), problem) == (2, "")  # the other place gets its line
+
+
+def test_a_patch_of_which_everything_is_there_is_already_upstream(root: Path, tree: Path) -> None:
+    made = composed(root, tree)
+    write_files(
+        tree, {path: data.decode() for one in made.results for path, data in one.after.items()}
+    )
+    replace(root / "main/first.edits.toml", "at = '^int line0 '", "at = '^int never '")
+    replace(root / "main/first.edits.toml", "at = '^int line30 = (\\d+);$'", "at = '^int (gone);$'")
+    replace(
+        root / "main/first.edits.toml", "into = 'int line30 = -\\1;'", "into = '-'\nabsent = 'none'"
+    )
+    again = composed(root, tree)
+    assert again.results[0].verdict == "already upstream"
+    assert again.results[0].places[0].verdict == "already upstream"
+
+
+def test_check_of_a_checkout_tells_every_place(
+    root: Path, fake: FakeBase, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / SOLVER).write_text("//\n" * 7 + TEXT, encoding="utf-8")
+    replace(tree / SOLVER, "int line30 = 30;", "int last = 30;")
+    report_of(root, fake, tree)
+    rows = capsys.readouterr().out.splitlines()
+    assert f"       clean             {SOLVER}:8: '^int line1 = 1;$'" in rows
+    assert f"       missing           {SOLVER}: '^int line30 = (\\\\d+);$'" in rows
+    assert f"       left out          {SOLVER}: '^int gone;$'" in rows
+
+
 # --- malformed bases ------------------------------------------------------------------------------
 
 
@@ -354,6 +432,33 @@ def test_check_from_the_command_line(
     assert rows[-1] == "applies to the checkout"
 
 
+PLACE = {"path": SOLVER, "source": "a wheel", "commit": "", "date": "2026-01-02", "how": "read"}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, ""),
+        ({"commit": "abc"}, "commit = 'abc'"),
+        ({"date": "today"}, "date = 'today'"),
+        ({"how": "guessed"}, "how = 'guessed'"),
+        ({"how": "matched"}, "sha256 = ''"),
+    ],
+)
+def test_a_place_says_where_and_when_it_was_looked_up(
+    root: Path, change: dict[str, str], problem: str
+) -> None:
+    rows = [f'{key} = "{value}"' for key, value in (PLACE | change).items()]
+    with (root / "main/base.toml").open("a") as handle:
+        handle.write("\n".join(["[[place]]", *rows, "edits = 1\n"]))
+    if not problem:
+        assert edits.load("main", root).places[0].date == "2026-01-02"
+        return
+    with pytest.raises(UserError) as error:
+        edits.load("main", root)
+    assert problem in str(error.value) and "base.toml" in str(error.value)
+
+
 # --- the real edits -------------------------------------------------------------------------------
 
 
@@ -364,6 +469,34 @@ def test_the_real_edits_have_headers_and_an_order() -> None:
     assert real.patches[0].name == "preferred-linalg-library-cublas.patch"
     copies = [a.source for patch in real.patches for a in patch.added if "Lanes" in a.path]
     assert {path.parent for path in copies} == {ROOT / "aten_overrides/csrc/linalg"}
+
+
+def test_every_place_of_the_real_edits_was_looked_up_in_a_text_of_upstreams() -> None:
+    real = edits.load("main")
+    every = [edit for patch in real.patches for edit in patch.edits]
+    ours = [line for edit in every for line in edit.lines.splitlines()]
+    wanted: dict[str, int] = {}
+    for edit in every:  # not: lines that a patch before it puts in
+        if not any(edit.at.search(line) for line in ours):
+            wanted[edit.paths[0]] = wanted.get(edit.paths[0], 0) + 1
+    found = {
+        path: max((p.edits for p in real.places if p.path == path), default=0) for path in wanted
+    }
+    assert found == wanted
+    assert {place.path for place in real.places} == set(wanted)
+
+
+@pytest.mark.parametrize(
+    "line", ["  run_multistream(n);", "  auto s = c10::cuda::getStreamFromPool();"]
+)
+def test_streams_of_upstreams_own_are_seen(line: str) -> None:
+    # Pull request 187333 calls a helper outside the function from it.
+    for patch in edits.load("main").patches[1:]:
+        mark = patch.upstream[0]
+        names = ("lu_factor_looped_cusolver", "geqrf_cusolver")
+        text = "".join(f"void {name}(int n) {{\n  // a loop\n  call(n);\n}}\n" for name in names)
+        assert edits.matches(mark, text) == []
+        assert len(edits.matches(mark, text.replace("  call(n);", line))) == 1
 
 
 @pytest.mark.source

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from fake_base import FakeBase
 
-from aotools.env import UserError
+from aotools.env import ROOT, UserError
 from aotools.patchset import base as bases
-from aotools.patchset import cli, pr, pr_views
+from aotools.patchset import cli, edits, pr, pr_views
 from aotools.patchset.base import Base
 
 META = {
@@ -74,11 +74,56 @@ def test_each_patch_of_the_series_has_a_text(real: Base) -> None:
     assert named == added  # each test belongs to some patch
 
 
+@pytest.mark.source
+def test_each_patch_that_is_composed_has_a_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = edits.load("main")
+    for patch in base.patches:
+        monkeypatch.setattr(sys, "argv", ["patchset", "pr", patch.name, "--base", "main"])
+        assert cli.main() == 0
+        shown = capsys.readouterr()
+        assert shown.err == ""
+        assert shown.out.startswith(f"# [linalg] {patch.subject.partition('] ')[2]}\n")
+        assert "Composed on the text of v2.6.0." in shown.out
+        own = [edit for edit in patch.edits if edit.paths == ("test/test_linalg.py",)]
+        names = [name for edit in own for name in re.findall(r"def (test_\w+)", edit.lines)]
+        assert names and all(f"-k {name}`" in shown.out for name in names)
+        assert all(f"`{added.path}` (+" in shown.out for added in patch.added)
+        # What was measured was the patch for another base, if any: said before the tables.
+        assert "Measured: not in this form" in shown.out or "Its header says: none" in shown.out
+
+
+def test_a_text_for_what_cannot_be_composed(
+    fake: FakeBase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "patches/main", fake.root / "main")
+    base_toml = fake.root / "main/base.toml"
+    base_toml.write_text(base_toml.read_text().replace("v2.6.0", "v0.1"))
+
+    def run(*more: str) -> int:
+        words = ["pr", *more, "--base", "main", "--patches-root", str(fake.root)]
+        monkeypatch.setattr(sys, "argv", ["patchset", *words])
+        return cli.main()
+
+    with pytest.raises(UserError, match=r"auxiliary-streams\.patch on .*: does not fit\n"):
+        run("auxiliary-streams", "--onto", str(fake.source))
+    with pytest.raises(UserError, match=r"third\.patch is not in patches/main\. It has: preferred"):
+        run("third", "--onto", str(fake.source))
+    with pytest.raises(UserError, match="with --onto"):
+        run("auxiliary-streams", "--source", "git")
+    monkeypatch.setattr(sys, "argv", ["patchset", "pr", "tests", "--onto", str(tmp_path)])
+    with pytest.raises(UserError, match="holds patches"):
+        cli.main()
+
+
 def test_a_merged_issue_is_not_fixed_again(real: Base) -> None:
     by_name = {patch.name: patch for patch in real.patches()}
     merged = pr.issues(by_name["shared-getrf-workspace.patch"])
     assert "Related to #181997" in merged and "pull/181998" in merged and "Fixes" not in merged
     assert pr.issues(by_name["auxiliary-streams.patch"]).startswith("Fixes #182001")
+    part = pr.text(real, by_name["auxiliary-streams.patch"], real.patches())
+    assert "\nPart of #182001\n" in part and "Fixes" not in part  # closes what it covers half of
 
 
 def test_lines_are_counted_as_git_counts_them(real: Base) -> None:

@@ -169,6 +169,10 @@ def as_patches(made: Composed, like: Base, folder: Path, own: Path) -> Base:
 
 def _checkout(report: Report, base_: EditBase, ref: str, url: str | None) -> None:
     made = compose.compose(base_, compose.read(base_, ref, url=url))
+    for one in made.results:
+        print(f"     {one.patch.name}: {one.verdict}")
+        for found in one.places:
+            print(f"       {found}")
     _fits(report, f"fits {made.target.name}", made)
     blobs = _blobs(made)
     for path, blob in blobs.items():

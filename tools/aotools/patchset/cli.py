@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from aotools.env import ROOT, UserError, run_cli
 from aotools.patchset import (
@@ -17,6 +18,7 @@ from aotools.patchset import (
     edits,
     export,
     fetch,
+    kernels,
     port_cli,
     pr,
     refresh,
@@ -25,6 +27,7 @@ from aotools.patchset import (
     wheel,
 )
 from aotools.progress import seconds_text
+from aten_overrides._nvcc import Nvcc
 
 # Commands in modules of their own: NAME, TEXT, add(parser), run(base, options, source).
 MODULES = (refresh, export, port_cli, pr, build_full, test_linalg)
@@ -116,6 +119,17 @@ def parser() -> argparse.ArgumentParser:
         "--patches",
         metavar="PATCH",
         help="the last patch to build in (default: all); none: unpatched",
+    )
+    sub.add_argument(
+        "--nvcc",
+        type=Path,
+        help="for the CUDA kernels (default: one of the wheel's CUDA; without one their patch is "
+        "left out); of a newer CUDA, it needs a driver of that CUDA",
+    )
+    sub.add_argument(
+        "--architectures",
+        metavar="80,90",
+        help="of the CUDA kernels: compute capabilities, all, or native, the GPU at hand (default)",
     )
     sub.add_argument(
         "--tree", type=Path, help="build from this patched source tree instead of the series"
@@ -248,10 +262,12 @@ def _edits(base_: edits.EditBase, options: argparse.Namespace) -> int:
 
     if options.command == compose.NAME:
         return compose.run(base_, options)
+    if options.command == pr.NAME:
+        return pr.run_edits(base_, options)
     if options.command != "check" or options.update_base:
         raise UserError(
             f"patches/{base_.name} holds edits, not patches: `tools/patchset compose --onto "
-            "CHECKOUT --to FOLDER` makes patches of them; besides, there is `check`"
+            "CHECKOUT --to FOLDER` makes patches of them; besides, there are `check` and `pr`"
         )
     checkout = check_edits.checkout_of(options.source, base_)
     if options.dry_run:
@@ -283,6 +299,8 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
         print(f"would build {what} against torch {spec} into {out or build_dir(base_)}")
         print(f"entries of its own: {', '.join(entries)}")
         return 0
+    wheel_ = wheel.inspect(wheel.locate(spec))
+    patches, nvcc = _kernels(patches, wheel_, options)
     if options.tree:
         tree = options.tree.expanduser().absolute()
         if not (tree / base.LINALG).is_dir():
@@ -291,7 +309,6 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
         tree = apply.plain_tree(
             base_, _source_of(base_, options), patches, build_dir(base_) / "trees"
         )
-    wheel_ = wheel.inspect(wheel.locate(spec))
     magma, _ = relink.choose_magma(options.magma, wheel_)
     if out is None:
         label = "tree" if options.tree else "unpatched" if not patches else "patched"
@@ -313,6 +330,7 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
         command=shlex.join(["tools/patchset", *sys.argv[1:]]),
         quiet=options.json,
         tree_only=options.tree is not None,
+        nvcc=nvcc,
     )
     if options.json:
         print(
@@ -324,6 +342,19 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
         return 0
     _print_relinked(made)
     return 0
+
+
+def _kernels(
+    patches: list[base.Patch], wheel_: wheel.Wheel, options: argparse.Namespace
+) -> tuple[list[base.Patch], Nvcc | None]:
+    """The patches that are built, and the compiler of their kernels."""
+    how: dict[str, Any] = {"nvcc": options.nvcc, "architectures": options.architectures}
+    if options.tree:  # a tree is built as it is
+        return patches, kernels.find(wheel_, **how) if options.nvcc else None
+    chosen = kernels.buildable(patches, wheel_, asked=options.patches, **how)
+    if note := chosen.note():
+        print(note, file=sys.stderr)
+    return chosen.patches, chosen.nvcc
 
 
 def _print_relinked(made: relink.Relinked) -> None:
@@ -347,6 +378,11 @@ def _print_relinked(made: relink.Relinked) -> None:
         "stay the wheel's"
     )
     print(f"  MAGMA: {magma_text}; needs {needs}")
+    if own := facts.get("kernels"):
+        names = ", ".join(f"sm_{name}" for name in own["architectures"])
+        newer = own["nvcc"].partition(".")[0] != facts["cuda"].partition(".")[0]
+        driver = f"; they need a driver for CUDA {own['nvcc']}" if newer else ""
+        print(f"  kernels for {names} by nvcc {own['nvcc']}{driver}")
     for name, how in facts["headers"].items():
         print(f"  {name}: {how}")
     print(f"  {'built' if made.built else 'up to date'} in {seconds_text(made.seconds)}")

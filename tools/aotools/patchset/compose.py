@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Literal
 
 from aotools import env
 from aotools.env import UserError
-from aotools.patchset import edits, export, git, port_target
+from aotools.patchset import edits, export, git, places, port_target
 from aotools.patchset.base import LINALG, blob_id
 from aotools.patchset.edits import EditBase, EditPatch
+from aotools.patchset.places import Found
 from aotools.patchset.port_target import Target
 
 NAME, TEXT = (
@@ -37,6 +39,7 @@ class Result:
     verdict: Verdict
     notes: tuple[str, ...]
     after: Files  # only what it changes
+    places: tuple[Found, ...] = ()  # of its edits; none for what is upstream by its mark
     data: bytes = b""
 
 
@@ -77,42 +80,45 @@ def compose(base_: EditBase, target: Target) -> Composed:
     state = dict(target.contents)
     results = []
     for patch in base_.patches:
-        result = _one(patch, state)
+        result = _one(patch, state, target.contents)
         results.append(result)
         state |= result.after
     return Composed(base_, target, tuple(_render(target, results)))
 
 
-def _one(patch: EditPatch, state: Files) -> Result:
+def _one(patch: EditPatch, state: Files, tree: Files) -> Result:
     has = [str(edit) for edit in patch.upstream if _path(edit, state) and _found(edit, state)]
     if has:
         return Result(patch, "already upstream", tuple(f"has {one}" for one in has), {})
     after: dict[str, bytes] = {}
-    problems, notes = [], []
+    found, problems, notes = [], [], []
     for edit in patch.edits:
         path = _path(edit, state)
-        if path is None:
-            if edit.absent:
-                notes.append(f"left out, as {edit.absent}: {edit}")
-            else:
-                problems.append(f"{edit.paths[0]} is not in the tree")
-            continue
-        text = after.get(path, state[path]).decode()
-        if not edits.matches(edit, text) and edit.absent:
+        place = places.look(edit, path, {**state, **after}, tree)
+        found.append(place)
+        if place.verdict == "left out":
             notes.append(f"left out, as {edit.absent}: {edit}")
-        changed, problem = edits.change(edit, text)
-        if problem:
-            problems.append(problem)
-        elif changed != text:
-            after[path] = changed.encode()
+        elif place.verdict == "already upstream":
+            notes.append(f"there already: {edit}")
+        elif path is None:
+            problems.append(f"{edit.paths[0]} is not in the tree")
+        else:
+            changed, problem = edits.change(edit, after.get(path, state[path]).decode())
+            if problem:
+                moved = f"; it is at {place.where}" if place.verdict == "moved" else ""
+                problems.append(problem + moved)
+            else:
+                after[path] = changed.encode()
     for added in patch.added:
         data = added.source.read_bytes()
         if state.get(added.path, data) != data:
             problems.append(f"{added.path} is in the tree already, and is another")
-        after[added.path] = data
+        elif added.path not in state:
+            after[added.path] = data
     if problems:
-        return Result(patch, "does not fit", tuple(problems), {})
-    return Result(patch, "composed", tuple(notes), after)
+        return Result(patch, "does not fit", tuple(problems), {}, tuple(found))
+    verdict: Verdict = "composed" if after else "already upstream"
+    return Result(patch, verdict, tuple(notes), after, tuple(found))
 
 
 def _path(edit: edits.Edit, state: Files) -> str | None:
@@ -153,7 +159,7 @@ def _render(target: Target, results: list[Result]) -> list[Result]:
                 put(result.after)
                 commits.append(commit(result.patch.message, AUTHOR, "-p", commits[-1]))
                 mails.append(export.render(repo, commits[-1]))
-                result = Result(result.patch, result.verdict, result.notes, result.after, mails[-1])
+                result = dataclasses.replace(result, data=mails[-1])
             rendered.append(result)
         export.prove(repo, first, commits[1:], mails)
     return rendered

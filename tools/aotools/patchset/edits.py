@@ -72,10 +72,15 @@ class EditPatch:
 
 @dataclass(frozen=True)
 class Place:
-    """A text that an edit's place was looked up in; nothing of it is kept."""
+    """A text of upstream's that places were looked up in; nothing of it is kept."""
 
-    path: str
+    path: str  # as the edits name it
+    source: str  # where it was read: a repository, or a wheel
     commit: str  # "" where the text was found without one
+    date: str  # of the look-up, YYYY-MM-DD
+    how: str  # "matched": by the tool, on the file; "read": by eye
+    edits: int  # how many edits of the path have their place in it, each once
+    sha256: str  # of the file, where its bytes were at hand
     note: str
 
 
@@ -129,16 +134,37 @@ def load(name: str, root: Path | None = None) -> EditBase:
     folder = (root or ROOT / "patches") / name
     table = _toml(folder / "base.toml")
     try:
-        places = tuple(
-            Place(one["path"], one["commit"], one["note"]) for one in table.get("place", ())
-        )
+        places = tuple(_place(one) for one in table.get("place", ()))
         made = EditBase(
             folder, table["url"], table["tried_on"], tuple(table.get("leaves", ())), (), places
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'base.toml'} is incomplete or malformed: {error}") from None
     names = base.Base.series(made.as_base())
     return replace(made, patches=tuple(_patch(folder, one) for one in names))
+
+
+def _place(table: Mapping[str, Any]) -> Place:
+    made = Place(
+        table["path"],
+        table["source"],
+        table["commit"],
+        table["date"],
+        table["how"],
+        table["edits"],
+        table.get("sha256", ""),
+        table.get("note", ""),
+    )
+    shapes = (
+        ("commit", r"|[0-9a-f]{40}"),
+        ("date", r"20\d\d-\d\d-\d\d"),
+        ("how", "matched|read"),
+        ("sha256", "[0-9a-f]{64}" if made.how == "matched" else "|[0-9a-f]{64}"),
+    )
+    for key, shape in shapes:
+        if re.fullmatch(shape, getattr(made, key)) is None:
+            raise ValueError(f"the place in {made.path} has {key} = {getattr(made, key)!r}")
+    return made
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -235,6 +261,17 @@ def _end(lines: list[str], start: int) -> int:
     return len(lines)
 
 
+def has_lines(edit: Edit, text: str, number: int) -> bool:
+    """Whether what the edit puts in stands beside the line of this number, from 0, already."""
+    if not edit.lines:
+        return False
+    lines = text.splitlines(keepends=True)
+    wanted = edit.lines.splitlines(keepends=True)
+    if edit.place == "after":
+        return lines[number + 1 : number + 1 + len(wanted)] == wanted
+    return lines[max(number - len(wanted), 0) : number] == wanted
+
+
 def change(edit: Edit, text: str) -> tuple[str, str]:
     """The text after the edit, and what is wrong ("": nothing; the text is then as it was)."""
     found = matches(edit, text)
@@ -246,6 +283,8 @@ def change(edit: Edit, text: str) -> tuple[str, str]:
         return text, f"{edit}: {problem}"
     lines = text.splitlines(keepends=True)
     for number in reversed(found):
+        if has_lines(edit, text, number):
+            continue
         if edit.into:
             lines[number] = edit.at.sub(edit.into, lines[number])
         elif edit.place == "before":

@@ -8,14 +8,17 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aotools import env
 from aotools.env import UserError
-from aotools.patchset import pr_views
+from aotools.patchset import base as bases
+from aotools.patchset import check_edits, compose, fetch, port_target, pr_views
 from aotools.patchset.base import Base, Patch
+from aotools.patchset.edits import EditBase
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,10 +35,14 @@ _PLACES = ("rocm", "magma", "windows", "cuda")
 _PLACE_NAMES = {"rocm": "ROCm", "magma": "MAGMA", "windows": "Windows", "cuda": "CUDA"}
 
 
-def about(name: str, path: Path = ABOUT) -> dict[str, Any]:
-    """What pr.toml says of a patch, over what it says of all; UserError for an unknown view."""
+def about(name: str, path: Path = ABOUT, *, base: str = "") -> dict[str, Any]:
+    """What pr.toml says of a patch, over what it says of all; UserError for an unknown view.
+
+    What it says of the patch in the base `base` comes before what holds for all bases.
+    """
     data = tomllib.loads(path.read_text(encoding="utf-8"))
-    own = data.get("patch", {}).get(name.removesuffix(".patch"), {})
+    key = name.removesuffix(".patch")
+    own = data.get("patch", {}).get(key, {}) | data.get("base", {}).get(base, {}).get(key, {})
     unknown = [view for view in own.get("views", ()) if view not in pr_views.VIEWS]
     if unknown:
         raise UserError(
@@ -50,15 +57,13 @@ def title(patch: Patch, facts: Mapping[str, Any]) -> str:
     return f"[{facts.get('tag', 'linalg')}] {plain}"
 
 
-def issues(patch: Patch) -> str:
-    """The issue lines: "Fixes" only for what upstream has not closed already."""
+def issues(patch: Patch, word: str = "Fixes") -> str:
+    """The issue lines: `word` only for what upstream has not closed already."""
     closes = patch.fields.get("Applied-Upstream", "no") == "no"
     rows = []
     for address in patch.fields.get("Bug", "").split():
         number = re.fullmatch(r"https://github.com/pytorch/pytorch/issues/(\d+)", address)
-        rows.append(
-            f"{'Fixes' if closes else 'Related to'} {f'#{number[1]}' if number else address}"
-        )
+        rows.append(f"{word if closes else 'Related to'} {f'#{number[1]}' if number else address}")
     release, _, pull = patch.fields.get("Applied-Upstream", "no").partition(", ")
     if not closes:
         rows.append(f"Upstream has a change for this since {release}: {pull or 'see there'}")
@@ -123,15 +128,25 @@ def measured_with(patch: Patch, folder: Path) -> str:
     return "\n".join(rows) or "- nothing: there is no record."
 
 
-def text(base: Base, patch: Patch, series: Sequence[Patch], folder: Path = RECORDS) -> str:
-    """The whole text, Markdown: first line the title."""
-    facts = about(patch.name)
+def text(
+    base: Base,
+    patch: Patch,
+    series: Sequence[Patch],
+    folder: Path = RECORDS,
+    *,
+    composed: tuple[str, str] | None = None,
+) -> str:
+    """The whole text, Markdown: first line the title.
+
+    `composed` is for a patch made of edits: its base's name, and the tree that it was made on.
+    """
+    facts = about(patch.name, base=composed[0] if composed else "")
     views = {view: pr_views.VIEWS[view](folder) for view in facts.get("views", ())}
     files = [f"- `{path}` (+{added} -{gone})" for path, added, gone in changed_lines(patch)]
     description = patch.fields.get("Description", "").replace("\n", "\n\n")
     parts = [
         f"# {title(patch, facts)}",
-        f"## Issue\n\n{issues(patch)}",
+        f"## Issue\n\n{issues(patch, facts.get('issue', 'Fixes'))}",
         "## Change\n\n" + "\n\n".join([description, "\n".join(files)]),
     ]
     if facts.get("points"):
@@ -140,6 +155,8 @@ def text(base: Base, patch: Patch, series: Sequence[Patch], folder: Path = RECOR
     tables = [
         f"### {words.get(view, view.capitalize())}\n\n{shown}" for view, shown in views.items()
     ]
+    if tables and composed:
+        tables.insert(0, f"Measured: {patch.fields.get('Measured', '')}")
     if not tables:
         tables = [f"No table for this patch. Its header says: {patch.fields.get('Measured', '')}"]
     parts.append("## Benchmark and checks\n\n" + "\n\n".join(tables))
@@ -152,7 +169,13 @@ def text(base: Base, patch: Patch, series: Sequence[Patch], folder: Path = RECOR
     places = [f"- {_PLACE_NAMES[key]}: {facts[key]}" for key in _PLACES if facts.get(key)]
     parts.append("## Builds\n\n" + "\n".join(places))
     last = patch.fields.get("Last-Update", "unknown")
-    parts.append(f"Made on {base.tag}. Last change of the patch: {last}.")
+    made = f"Made on {base.tag}."
+    if composed:
+        made = (
+            f"Composed on {composed[1]}. On another text: `tools/patchset compose --base "
+            f"{composed[0]} --onto CHECKOUT --to FOLDER`."
+        )
+    parts.append(f"{made} Last change of the patch: {last}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -162,22 +185,68 @@ def text(base: Base, patch: Patch, series: Sequence[Patch], folder: Path = RECOR
 def add(sub: argparse.ArgumentParser) -> None:
     """The command's options."""
     sub.add_argument("patch", metavar="PATCH", help="a patch of the series, with or without .patch")
+    sub.add_argument(
+        "--onto",
+        metavar="REF",
+        help=f"for a base that holds edits: make the patch on this tree: {port_target.FORMS} "
+        "(default: the pinned release that they are tried on)",
+    )
     sub.add_argument("--out", type=Path, help="write it to this new file instead")
     sub.add_argument("--records", type=Path, default=RECORDS, help=argparse.SUPPRESS)
 
 
 def run(base: Base, options: argparse.Namespace, source: Callable[[], Path]) -> int:
     """Prints or writes the text."""
+    if options.onto:
+        raise UserError(
+            f"--onto is for a base that holds edits; patches/{base.name} holds patches, "
+            "which are as they are"
+        )
     series = base.patches()
-    patch = base.upto(options.patch)[-1] if options.patch != "none" else None
-    if patch is None:
+    return _show(options, base, _one(base, options.patch), series)
+
+
+def run_edits(base_: EditBase, options: argparse.Namespace) -> int:
+    """The same for a base that holds edits: the patch is composed first."""
+    if options.source is not None:
+        raise UserError(f"name the tree to make the patch on with --onto: {port_target.FORMS}")
+    tried = bases.load(base_.tried_on, options.patches_root)
+    wanted = f"{options.patch.removesuffix('.patch')}.patch"
+    names = [patch.name for patch in base_.patches]
+    if wanted not in names:
+        raise UserError(f"{wanted} is not in patches/{base_.name}. It has: {', '.join(names)}")
+    ref = options.onto or str(fetch.source(tried, progress=sys.stdout.isatty()))
+    made = compose.compose(base_, compose.read(base_, ref, url=options.url))
+    on = made.target.name if options.onto else f"the text of {tried.name}"
+    result = next(one for one in made.results if one.patch.name == wanted)
+    if result.verdict != "composed":
+        rows = "".join(f"\n  {note}" for note in result.notes)
+        raise UserError(f"{wanted} on {on}: {result.verdict}{rows}")
+    with tempfile.TemporaryDirectory(prefix="patchset-") as name:
+        folder = Path(name) / f"{base_.name}-on-{tried.name}"
+        base = check_edits.as_patches(made, tried, folder, Path(name) / "own")
+        return _show(options, base, _one(base, wanted), base.patches(), (base_.name, on))
+
+
+def _one(base: Base, name: str) -> Patch:
+    if name == "none":
         raise UserError("name a patch of the series")
-    if not about(patch.name)["known"]:
+    return base.upto(name)[-1]
+
+
+def _show(
+    options: argparse.Namespace,
+    base: Base,
+    patch: Patch,
+    series: Sequence[Patch],
+    composed: tuple[str, str] | None = None,
+) -> int:
+    if not about(patch.name, base=composed[0] if composed else "")["known"]:
         print(
             f"{ABOUT.name} says nothing of {patch.name}: no tables, only general words on builds",
             file=sys.stderr,
         )
-    made = text(base, patch, series, options.records)
+    made = text(base, patch, series, options.records, composed=composed)
     if options.out is None:
         print(made, end="")
         return 0
