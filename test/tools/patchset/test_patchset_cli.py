@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -150,6 +151,31 @@ compiling 3 sources, <n>
     record = json.loads(capsys.readouterr().out)
     assert record["path"] == str(out / "libtorch_cuda_linalg_patched.so")
     assert record["magma"]["lacking"] == ["magma_sgesdd"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "magma", "name"),
+    [
+        ((), True, "patched"),
+        ((), False, "patched-no-magma"),
+        (("--patches", "none"), True, "unpatched"),
+        (("--patches", "first-topic"), True, "upto-first-topic"),
+        (("--tree", "x"), True, "tree"),
+        # Other entries are another library: it must not take the place of the first.
+        (("--entries", "all"), True, "patched-all"),
+        (("--entries", "svd,lu_factor"), False, "patched-only-lu_factor+svd-no-magma"),
+        (("--entries", "lu_factor,svd"), False, "patched-only-lu_factor+svd-no-magma"),
+        (("--entries", "cholesky"), True, "patched"),
+        (("--tree", "x", "--entries", "svd"), True, "tree-only-svd"),
+    ],
+)
+def test_each_library_has_a_folder_of_its_own(
+    fake: FakeBase, arguments: tuple[str, ...], magma: bool, name: str
+) -> None:
+    options = cli.parser().parse_args(["relink", *arguments])
+    base = dataclasses.replace(fake.load(), entries=("cholesky",))
+    patches = base.upto(options.patches)
+    assert cli.label(base, options, patches, magma=magma) == name
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,31 @@ def test_the_series_goes_in_once(fake: FakeBase, target: Path, tmp_path: Path) -
     own, _ = apply.work_tree(fake.load(), fake.source, fake.load().patches(), tmp_path / "own")
     after = state(target)
     assert {name: after[name] for name in state(own)} == state(own)
-    with pytest.raises(UserError, match=r"first-topic\.patch, second-topic\.patch: in already"):
-        put(fake, target)
+    for dry_run in (True, False):
+        told = put(fake, target, dry_run=dry_run)
+        assert told == [
+            "nothing to do, as all is in already: first-topic.patch, second-topic.patch"
+        ]
     assert state(target) == after
+
+
+def test_more_of_the_series_than_is_asked_for_is_no_success(fake: FakeBase, target: Path) -> None:
+    put(fake, target)
+    after = state(target)
+    loaded = fake.load()
+    with pytest.raises(UserError, match=r"more .* is asked for: second-topic\.patch as well"):
+        onto.apply_onto(loaded, fake.source, loaded.upto("first-topic"), target)
+    assert state(target) == after
+
+
+def test_a_checkout_with_all_in_it_may_have_changes_of_the_users(
+    fake: FakeBase, checkout: Path
+) -> None:
+    put(fake, checkout)
+    path = checkout / LINALG / "Solver.cpp"
+    path.write_text(path.read_text() + "// mine\n")
+    assert put(fake, checkout)[0].startswith("nothing to do")
+    assert path.read_text().endswith("// mine\n")
 
 
 def test_the_commits_are_those_of_git_am(fake: FakeBase, checkout: Path, tmp_path: Path) -> None:
@@ -225,8 +247,7 @@ def test_an_interrupted_run_is_taken_up(fake: FakeBase, target: Path, after: int
         told = put(fake, target)
         assert "taking up an interrupted run" in told[0]
     else:
-        with pytest.raises(UserError, match="in already"):
-            put(fake, target)
+        assert put(fake, target)[0].startswith("nothing to do")
     assert (target / LINALG / "New.h").read_text() == NEW_HEADER
     assert b"line25 = kNew" in state(target)[f"{LINALG}/Solver.cpp"]
     if (target / ".git").exists():

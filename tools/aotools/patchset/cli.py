@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,23 @@ def _edits(base_: edits.EditBase, options: argparse.Namespace) -> int:
     ).exit_code
 
 
+def label(
+    base_: base.Base, options: argparse.Namespace, patches: Sequence[base.Patch], *, magma: bool
+) -> str:
+    """The folder of a library with `patches` below its torch's: another library has another name.
+
+    "patched", "patched-no-magma", "unpatched", "upto-TOPIC", "tree", each with the entries where
+    they are not the base's own.
+    """
+    name = "tree" if options.tree else "unpatched" if not patches else "patched"
+    if patches and options.patches:
+        name = f"upto-{patches[-1].name.removesuffix('.patch')}"
+    entries = relink.parse_entries(options.entries, base_)
+    if sorted(entries) != sorted(relink.parse_entries("changed", base_)):
+        name += "-all" if options.entries == "all" else f"-only-{'+'.join(sorted(entries))}"
+    return name if magma else f"{name}-no-magma"
+
+
 def _relink(base_: base.Base, options: argparse.Namespace) -> int:
     patches = base_.upto(options.patches)
     spec = options.wheel or base_.version
@@ -299,26 +317,21 @@ def _relink(base_: base.Base, options: argparse.Namespace) -> int:
         print(f"would build {what} against torch {spec} into {out or build_dir(base_)}")
         print(f"entries of its own: {', '.join(entries)}")
         return 0
+    given = options.tree.expanduser().absolute() if options.tree else None
+    if given is not None and not (given / base.LINALG).is_dir():
+        raise UserError(f"{given} is not a PyTorch source tree: it has no {base.LINALG}")
     wheel_ = wheel.inspect(wheel.locate(spec))
     patches, nvcc = _kernels(patches, wheel_, options)
-    if options.tree:
-        tree = options.tree.expanduser().absolute()
-        if not (tree / base.LINALG).is_dir():
-            raise UserError(f"{tree} is not a PyTorch source tree: it has no {base.LINALG}")
+    if given is not None:
+        tree = given
     else:
         tree = apply.plain_tree(
             base_, _source_of(base_, options), patches, build_dir(base_) / "trees"
         )
     magma, _ = relink.choose_magma(options.magma, wheel_)
     if out is None:
-        label = "tree" if options.tree else "unpatched" if not patches else "patched"
-        if patches and options.patches:
-            label = f"upto-{patches[-1].name.removesuffix('.patch')}"
-        out = (
-            build_dir(base_)
-            / f"torch-{wheel_.full_version}"
-            / (label if magma else f"{label}-no-magma")
-        )
+        name = label(base_, options, patches, magma=magma)
+        out = build_dir(base_) / f"torch-{wheel_.full_version}" / name
     made = relink.relink(
         base_,
         tree,

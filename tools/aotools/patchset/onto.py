@@ -50,8 +50,9 @@ def apply_onto(
 ) -> list[str]:
     """Applies `patches` to the tree at `target`; returns what to tell the user.
 
-    UserError, with the tree as it was: not the base, changes that are not committed, all or some
-    patches already in (then `go_on` applies the rest), or a git operation in progress.
+    A tree that has them all already is left alone. UserError, with the tree as it was: not the
+    base, changes that are not committed, only some of the patches in (then `go_on` applies the
+    rest) or more than these, or a git operation in progress.
     """
     if not target.is_dir():
         raise UserError(f"{target} is not a folder")
@@ -93,21 +94,31 @@ def _start(base: Base, plan: Plan, state: State, target: Path, go_on: bool) -> i
             f"Check out the release (git checkout {base.tag}), or look for a series for your "
             "version below patches/"
         )
-    if at >= plan.goal:
+    if at > plan.goal:
+        more = ", ".join(names[plan.goal : at])
         raise UserError(
-            f"{target}: {', '.join(names[:at]) or 'nothing'}: in already, so there is nothing to do"
+            f"{target} has more of the series than is asked for: {more} as well. Take out what is "
+            f"too much ({_back(target)})"
         )
+    if at == plan.goal:
+        return at
     if at and not go_on:
-        back = "git reset" if (target / ".git").exists() else "patch -R"
         raise UserError(
             f"{target} has the series half applied. In it: {', '.join(names[:at])}. Missing: "
             f"{', '.join(names[at : plan.goal])}. Apply the rest with --continue, or take out what "
-            f"is in ({back}) and start again"
+            f"is in ({_back(target)}) and start again"
         )
     return at
 
 
+def _back(target: Path) -> str:
+    return "git reset" if (target / ".git").exists() else "patch -R"
+
+
 def _told(plan: Plan, start: int, dry_run: bool) -> list[str]:
+    if start == plan.goal:
+        names = ", ".join(patch.name for patch in plan.patches[:start])
+        return [f"nothing to do, as all is in already: {names or 'no patch was asked for'}"]
     done = "would apply" if dry_run else "applied"
     return [f"{done} {patch.name}: {patch.subject}" for patch in plan.patches[start : plan.goal]]
 
@@ -194,6 +205,8 @@ def _onto_checkout(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: b
     paths = list(plan.states[0])
     head = _head_state(target, paths)
     notes = _take_up(plan, target, head, dry_run)
+    if not notes and plan.position(head) == plan.goal:
+        return _told(plan, plan.goal, dry_run)  # whatever else the user has changed there
     dirty = _changed(target)
     if dirty and not (notes and dry_run):
         raise UserError(
