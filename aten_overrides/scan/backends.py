@@ -18,7 +18,8 @@ from aten_overrides.scan.search import Skipped
 from aten_overrides.scan.target import Measured, Target
 
 SAMPLES = 5
-HOPELESS = 3.0  # times the best: one sample is enough
+HOPELESS = 3.0  # times the best: its warm-up is enough
+LONG_MS = 5.0  # of a call; the warm-up of a shorter one holds too much of the host's time
 
 
 @dataclass(frozen=True)
@@ -110,27 +111,31 @@ def routes_of(entry: str) -> list[str]:
 
 
 def alternatives(target: Target, torch: Any) -> tuple[list[Alternative], str]:
-    """Other ways to run a target, and the reason why some or all cannot be tried."""
+    """Other ways to run a target, and the reason why some or all cannot be tried. Those of ours
+    come first, as the time may end.
+    """
     if target.path:
         return [], "no other back end is known of a callable"
     if target.device != "cuda":
         return [], "on the CPU there is one back end"
     magma = ["magma"] if torch.cuda.has_magma else []
-    names = ["default", "cusolver", *magma]
-    found = [Alternative(f"stock, {name}", partial(stock, torch, name)) for name in names]
+    mine = "" if target.overrides else target.prefer or "default"
+    names = [name for name in ("default", "cusolver", *magma) if name != mine]
+    stocks = [Alternative(f"stock, {name}", partial(stock, torch, name)) for name in names]
     entry = overridden(operation(target.op))
     if not entry:
-        return found, ""
+        return stocks, ""
     try:
         routes = routes_of(entry)
     except UserError as error:
-        return found, str(error)
-    found.append(Alternative("overrides", partial(forcing, entry, None)))
-    found += [
+        return stocks, str(error)
+    ours = [Alternative("overrides", partial(forcing, entry, None))]
+    ours += [
         Alternative(f"overrides, {route}", partial(forcing, entry, route), entry, route)
         for route in routes
+        if route != "stock"
     ]
-    return found, ""
+    return [*ours[:1], *stocks, *ours[1:]], ""
 
 
 def routes_taken(call: Call) -> dict[str, str]:
@@ -145,8 +150,9 @@ def routes_taken(call: Call) -> dict[str, str]:
 def chosen_backend(
     curve: Measured, target: Target, size: int, traces: dict[str, Trace | None]
 ) -> str:
-    """What ran at a size. With the overrides their routes; else the preference whose kernels are
-    the same, by ``traces`` ("" is the scanned call itself). "" if that cannot be told.
+    """What ran at a size. With the overrides their routes; else the preference that was set or
+    whose kernels are the same, by ``traces`` ("" is the scanned call itself), and whether it ran
+    once for the batch. "" if that cannot be told.
     """
     if target.overrides:
         taken = routes_taken(curve.call(size))
@@ -154,20 +160,36 @@ def chosen_backend(
     mine = traces.get("")
     if mine is None:
         return ""
-    kernels = {name for name, _, _ in mine.names}
+    library = LIBRARIES.get(target.prefer, "")
     for name, trace in traces.items():
-        library = name.removeprefix("stock, ")
-        if library in ("cusolver", "magma") and trace is not None:
-            same = {other for other, _, _ in trace.names} == kernels
-            if same and abs(trace.launches - mine.launches) <= 0.05 * mine.launches:
-                return {"cusolver": "cuSOLVER or cuBLAS", "magma": "MAGMA"}[library]
-    return ""
+        if not library and trace is not None and _same_kernels(mine, trace):
+            library = LIBRARIES.get(name.removeprefix("stock, "), "")
+    half = traces.get("half")
+    return ", ".join(part for part in (library, _repeated(mine, half)) if part)
+
+
+LIBRARIES = {"cusolver": "cuSOLVER or cuBLAS", "magma": "MAGMA"}
+
+
+def _same_kernels(mine: Trace, other: Trace) -> bool:
+    same = {name for name, _, _ in mine.names} == {name for name, _, _ in other.names}
+    return same and abs(other.launches - mine.launches) <= 0.05 * mine.launches
+
+
+def _repeated(mine: Trace, half: Trace | None) -> str:
+    """Whether half of the matrices need half of the kernels, or as many; "" if in between."""
+    if half is None:
+        return ""
+    ratio = mine.launches / half.launches
+    return "once per matrix" if ratio > 1.6 else "batched" if ratio < 1.25 else ""
 
 
 def compare(
     curve: Measured, ways: list[Alternative], size: int, left: Callable[[], float]
 ) -> tuple[dict[str, float], str]:
-    """Milliseconds at ``size`` by alternative, and the reason why some are missing."""
+    """Milliseconds at ``size`` by alternative, and the reason why some are missing. Where the time
+    is short or an alternative hopeless, its warm-up is its only sample.
+    """
     times: dict[str, float] = {}
     missing = []
     for way in ways:
@@ -176,12 +198,15 @@ def compare(
             continue
         try:
             with way.enter():
-                first = curve.first(size) * 1e3
                 if way.route and routes_taken(curve.call(size)).get(way.entry) != way.route:
                     continue  # it cannot take this problem
+                first = curve.first(size) * 1e3
                 hopeless = times and first > HOPELESS * min(times.values())
-                samples = [curve.sample(size) for _ in range(1 if hopeless else SAMPLES)]
-                times[way.name] = statistics.median(samples) * 1e3
-        except (Skipped, UserError) as error:
-            missing.append(f"{way.name}: {error}")
+                long = first > LONG_MS and (hopeless or first * SAMPLES > left() * 1e3)
+                samples = [curve.sample(size) for _ in range(0 if long else SAMPLES)]
+                times[way.name] = statistics.median(samples) * 1e3 if samples else first
+        except Exception as error:  # what another back end does ends no scan
+            known = isinstance(error, (Skipped, UserError))
+            said = " ".join(str(error).split())[:160]
+            missing.append(f"{way.name}: {said if known else f'{type(error).__name__}: {said}'}")
     return times, "; ".join(missing)

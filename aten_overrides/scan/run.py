@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,17 @@ from typing import Any
 from aten_overrides._errors import UserError
 from aten_overrides._files import write_atomically
 from aten_overrides.measure import machine
-from aten_overrides.scan.backends import Side, alternatives, chosen_backend, compare
-from aten_overrides.scan.kernels import Trace, profile_call, trace_of
+from aten_overrides.scan.backends import Side
+from aten_overrides.scan.kernels import Trace, trace_of
 from aten_overrides.scan.kinds import Finding, classify, unresolved
-from aten_overrides.scan.search import Search, Settings, Skipped
+from aten_overrides.scan.search import Search, Settings
+from aten_overrides.scan.sides import cause, look, surroundings
 from aten_overrides.scan.target import Measured, Target, measured
 
 FORMAT = 1
 SEARCH_SHARE = 0.75  # of the budget; the rest looks at both sides of the findings
 MOST_EXPLAINED = 4
+LONG_CALL = 0.02  # seconds; what a warm-up holds of the host's time is little of such a call
 LEAST_MEASURED = 5  # sizes; fewer measured nothing
 SAME_MACHINE = ("gpu", "cpu", "driver", "torch", "cublas", "cusolver")
 
@@ -158,21 +159,6 @@ def check_same(old: Scan, target: Target, wanted: Sequence[int], meta: dict[str,
         )
 
 
-@contextlib.contextmanager
-def _surroundings(target: Target) -> Iterator[None]:
-    """The overrides and the preference that a target asks for."""
-    with contextlib.ExitStack() as stack:
-        if target.overrides:
-            from aten_overrides import _runtime
-
-            stack.enter_context(_runtime.enabled())
-        if target.prefer:
-            from aten_overrides import _preference
-
-            stack.enter_context(_preference.preferred_linalg_library(target.prefer))
-        yield
-
-
 def scan(
     target: Target,
     wanted: tuple[int, int, int],
@@ -186,12 +172,14 @@ def scan(
     explain: int = MOST_EXPLAINED,
     command: str = "",
     meta: dict[str, Any] | None = None,
+    explain_seconds: float = 0.0,
 ) -> Scan:
     """Scan ``target`` over sizes first, last, step for at most about ``budget`` seconds.
 
     path: where the JSON is written after every stage, so that an interrupted scan goes on with
     ``resume``. meta: the machine's, if it is known already. explain: of how many findings both
-    sides are looked at. UserError if the earlier scan is of another target or machine.
+    sides are looked at, for at least ``explain_seconds``, which may come on top of the budget.
+    UserError if the earlier scan is of another target or machine.
     """
     started = time.monotonic()
     curve = measured(target, torch, clock)
@@ -199,7 +187,7 @@ def scan(
     watched = meta is None and facts["gpu"] is not None
     if watched:
         facts["clocks_before"] = machine.clocks()
-    search = Search(curve, range(wanted[0], wanted[1] + 1, wanted[2]), settings)
+    search = Search(curve, range(wanted[0], wanted[1] + 1, wanted[2]), settings, long=LONG_CALL)
     end = started + budget * SEARCH_SHARE
     search.left = lambda: end - time.monotonic()
     if resume and path is not None and path.exists():
@@ -213,12 +201,14 @@ def scan(
             write_atomically(path, json.dumps(state().json()) + "\n")
 
     search.saved = save
-    with _surroundings(target):
+    with surroundings(target):
         search.run()
         result = state()
-        left = _left(started + budget)
+        left = _left(max(started + budget, time.monotonic() + explain_seconds))
         for explained in _worst(result.findings)[:explain]:
             _explain(explained, curve, target, left)
+            if path is not None:
+                write_atomically(path, json.dumps(result.json()) + "\n")
     if watched:
         result.meta["clocks_after"] = machine.clocks()
     result.seconds = time.monotonic() - started
@@ -282,9 +272,6 @@ def _result(
     )
 
 
-# --- both sides of a finding ---
-
-
 def _explain(
     explained: Explained, curve: Measured, target: Target, left: Callable[[], float]
 ) -> None:
@@ -293,57 +280,8 @@ def _explain(
         explained.cause = "not looked at: the time budget was spent"
         return
     finding = explained.finding
-    sides, traces = [], []
-    for size, seconds in (
-        (finding.below, finding.seconds_below),
-        (finding.size, finding.seconds),
-    ):
-        side, trace = _side(curve, target, size, seconds, left)
-        sides.append(side)
-        traces.append(trace)
-    explained.sides, explained.traces = tuple(sides), tuple(traces)
-    explained.cause = cause(explained)
-
-
-def _side(
-    curve: Measured, target: Target, size: int, seconds: float, left: Callable[[], float]
-) -> tuple[Side, Trace | None]:
-    torch = curve.torch
-    if torch is None:
-        return Side(size, "", seconds * 1e3, {}, "torch is not in use, so nothing is traced"), None
-    cuda = curve.clock.name == "cuda"
-    ways, reason = alternatives(target, torch)
-    traces: dict[str, Trace | None] = {}
-    try:
-        traces[""] = profile_call(torch, curve.call(size), cuda)
-        for way in ways if not target.overrides else []:
-            if way.name in ("stock, cusolver", "stock, magma") and left() > 0:
-                with way.enter():
-                    curve.first(size)
-                    traces[way.name] = profile_call(torch, curve.call(size), cuda)
-        chosen = chosen_backend(curve, target, size, traces)
-        times, missing = compare(curve, ways, size, left)
-    except (Skipped, UserError) as error:
-        return Side(size, "", seconds * 1e3, {}, str(error)), traces.get("")
-    whole = "; ".join(part for part in (reason, missing) if part)
-    return Side(size, chosen, seconds * 1e3, times, whole), traces[""]
-
-
-def cause(explained: Explained) -> str:
-    """What differs between the two sides, in words; "" if nothing is known."""
-    if len(explained.sides) != 2:
-        return ""
-    below, at = explained.sides
-    words = []
-    if below.chosen != at.chosen and below.chosen and at.chosen:
-        words.append(f"another back end: {below.chosen} before, {at.chosen} from here on")
-    first, second = explained.traces
-    if first is not None and second is not None:
-        what = first.what
-        if not 1 / 1.5 < second.launches / first.launches < 1.5:
-            words.append(f"{first.launches} {what} before, {second.launches} from here on")
-        if first.names[0][0] != second.names[0][0]:
-            words.append(f"most time in {first.names[0][0]} before, in {second.names[0][0]} after")
-        elif not words:
-            words.append(f"most time in {first.names[0][0]} on both sides")
-    return "; ".join(words)
+    seconds = {finding.below: finding.seconds_below, finding.size: finding.seconds}
+    looks = look(curve, target, seconds, left)
+    explained.sides = tuple(one.side for one in looks)
+    explained.traces = tuple(one.trace for one in looks)
+    explained.cause = cause(explained.sides, explained.traces)

@@ -17,6 +17,7 @@ from aten_overrides.scan.series import Jump, Samples
 
 LEAST_SIZES = 9  # of a sweep; where even these take too long with all rounds, they get FEW_ROUNDS
 FEW_ROUNDS = 3
+WARM_UPS = 0  # the round of the warm-ups that count as samples
 
 
 class Skipped(Exception):
@@ -73,7 +74,9 @@ class Verdict:
 
 @dataclass
 class Search:
-    """One search over ``sizes``; ``left`` returns the seconds that are left."""
+    """One search over ``sizes``; ``left`` returns the seconds that are left. ``long``: seconds of a
+    call from which its warm-up counts as a sample, so that slow calls are not run for nothing.
+    """
 
     curve: Curve
     wanted: Sequence[int]
@@ -84,6 +87,7 @@ class Search:
     skipped: dict[int, str] = field(default_factory=dict)
     costs: dict[int, float] = field(default_factory=dict)
     round: int = 0
+    long: float = math.inf
     complete: bool = False  # False: the budget ended before every candidate was decided
 
     def __post_init__(self) -> None:
@@ -173,6 +177,8 @@ class Search:
         except Skipped as reason:
             self.skipped[size] = str(reason)
             return False
+        if self.costs[size] >= self.long:
+            self.samples.add(size, WARM_UPS, self.costs[size])
         return True
 
     def _check_time(self) -> None:

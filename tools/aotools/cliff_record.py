@@ -46,7 +46,9 @@ def save(
     points: Sequence[Mapping[str, Any]],
     scans: Sequence[Mapping[str, Any]],
     checks: Sequence[Mapping[str, Any]],
+    timelines: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Writes the record, one row a line. Levels stand among the points only."""
     bare = [{**scan, "levels": None} for scan in scans]
-    write_file(path, record_text(meta, points=points, scans=bare, checks=checks))
+    lists = {"points": points, "scans": bare, "timelines": timelines, "checks": checks}
+    write_file(path, record_text(meta, **lists))

@@ -23,15 +23,18 @@ def test_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     ways, reason = alternatives(Target(op="solve_ex"), TORCH)
     assert reason == ""
     assert [(way.name, way.entry, way.route) for way in ways] == [
-        ("stock, default", "", ""),
-        ("stock, cusolver", "", ""),
-        ("stock, magma", "", ""),
         ("overrides", "", ""),
+        ("stock, cusolver", "", ""),  # the default is what is scanned
+        ("stock, magma", "", ""),
         ("overrides, batched_cublas", "lu_factor", "batched_cublas"),
         ("overrides, looped_cusolver", "lu_factor", "looped_cusolver"),
     ]
     ways, reason = alternatives(Target(op="svdvals"), TORCH)
-    assert len(ways) == 3 and reason == ""
+    assert len(ways) == 2 and reason == ""
+    ways, _ = alternatives(Target(op="qr", prefer="cusolver"), TORCH)
+    assert [way.name for way in ways] == ["stock, default", "stock, magma"]
+    ways, _ = alternatives(Target(op="solve_ex", overrides=True), TORCH)
+    assert [way.name for way in ways][:2] == ["overrides", "stock, default"]
     assert alternatives(Target(path="a:b"), TORCH)[1] == "no other back end is known of a callable"
     assert alternatives(Target(op="qr", device="cpu"), TORCH)[0] == []
 
@@ -40,7 +43,7 @@ def test_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(backends, "routes_of", refused)
     ways, reason = alternatives(Target(op="solve_ex"), TORCH)
-    assert len(ways) == 3 and reason == "there is no gpu library"
+    assert len(ways) == 2 and reason == "there is no gpu library"
 
 
 class FakeCurve:
@@ -85,9 +88,22 @@ def test_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     times, missing = compare(curve, ways, 5, lambda: 1.0)  # type: ignore[arg-type]
     assert times == pytest.approx({"a": 2.0, "slow": 200.0, "forced": 1.0})
     assert missing == "big: out of memory"
-    assert curve.samples.count(0.2) == 1 and curve.samples.count(0.002) == 5
+    assert curve.samples.count(0.2) == 0 and curve.samples.count(0.002) == 5
+    times, _ = compare(curve, ways[1:2], 5, lambda: 0.5)  # type: ignore[arg-type]
+    assert times == {"slow": 200.0} and curve.samples.count(0.2) == 0  # five would not fit
     times, missing = compare(curve, ways[:1], 5, lambda: 0.0)  # type: ignore[arg-type]
     assert times == {} and missing == "a: no time left"
+
+
+def test_what_another_way_does_ends_no_scan() -> None:
+    curve = FakeCurve()
+
+    def broken() -> contextlib.AbstractContextManager[None]:
+        raise RuntimeError("CUDA error:\n out of memory")
+
+    ways = [Alternative("broken", broken), way(curve, "a", 0.002)]
+    times, missing = compare(curve, ways, 5, lambda: 1.0)  # type: ignore[arg-type]
+    assert times == {"a": 2.0} and missing == "broken: RuntimeError: CUDA error: out of memory"
 
 
 def test_the_best_includes_what_was_scanned() -> None:

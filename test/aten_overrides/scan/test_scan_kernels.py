@@ -13,8 +13,9 @@ from aten_overrides.scan.backends import Side, chosen_backend
 from aten_overrides.scan.kernels import Bar, joined, read_trace, short_name, trace_of
 from aten_overrides.scan.kinds import Finding
 from aten_overrides.scan.report import report
-from aten_overrides.scan.run import Explained, Scan, cause
+from aten_overrides.scan.run import Explained, Scan
 from aten_overrides.scan.search import Settings
+from aten_overrides.scan.sides import cause
 from aten_overrides.scan.target import Measured, Target
 from aten_overrides.scan.verdict import outcome
 
@@ -105,6 +106,19 @@ def test_the_preference_with_the_same_kernels_is_named() -> None:
     assert chosen_backend(curve, target, 1, {"": None, **traces}) == ""
 
 
+def test_half_of_the_matrices_tell_a_loop() -> None:
+    target = Target(op="eigh", batch=64, prefer="cusolver")
+    curve: Measured = None  # type: ignore[assignment]
+
+    def said(whole: int, half: int) -> str:
+        traces: dict[str, kernels.Trace | None] = {"": trace(whole, ("a", "b"))}
+        return chosen_backend(curve, target, 1, {**traces, "half": trace(half, ("a", "b"))})
+
+    assert said(64, 32) == "cuSOLVER or cuBLAS, once per matrix"
+    assert said(9, 9) == "cuSOLVER or cuBLAS, batched"
+    assert said(9, 6) == "cuSOLVER or cuBLAS"
+
+
 def explained() -> Explained:
     finding = Finding("step", 512, 511, "slower", 4.4, 4.3, 4.5, 1.0, 10, 0.0123, 0.0548)
     sides = (
@@ -117,21 +131,23 @@ def explained() -> Explained:
 
 def test_the_cause_in_words() -> None:
     one = explained()
-    assert cause(one) == (
+    assert cause(one.sides, one.traces) == (
         "1 kernels before, 128 from here on; most time in getrf_batched before, in getf2 after"
     )
     one.sides = (Side(511, "MAGMA", 1.0), Side(512, "cuSOLVER or cuBLAS", 2.0))
-    assert cause(one).startswith("another back end: MAGMA before, cuSOLVER or cuBLAS from here on;")
+    assert cause(one.sides, one.traces).startswith(
+        "another back end: MAGMA before, cuSOLVER or cuBLAS from here on;"
+    )
     one.traces = (one.traces[1], one.traces[1])
     one.sides = (Side(511, "", 1.0), Side(512, "", 2.0))
-    assert cause(one) == "most time in getf2 on both sides"
+    assert cause(one.sides, one.traces) == "most time in getf2 on both sides"
     one.sides = ()
-    assert cause(one) == ""
+    assert cause(one.sides, one.traces) == ""
 
 
 def test_report_and_picture_of_both_sides(tmp_path: Path) -> None:
     one = explained()
-    one.cause = cause(one)
+    one.cause = cause(one.sides, one.traces)
     levels = {n: (n * 1e-5, n * 9e-6, n * 1.1e-5, 5) for n in range(500, 525)}
     meta = {"gpu": "NVIDIA TEST", "torch": "2.11.0", "date": "2026-11-30"}
     target = Target(op="solve_ex", batch=64, prefer="cusolver")

@@ -2,16 +2,19 @@
 
     python3 test/gpu/scan/run.py --out FOLDER [--budget SECONDS] [--only OP,OP]
 
-Needs torch with an NVIDIA GPU and a gpu library built for it; build/overrides in the checkout is
-used as the cache if it is there. Every scan has its share of the budget, in proportion to its
-`seconds` in the plan. A scan that ends the process is named and the next ones go on in a new one.
-The record `cliffs-<gpu>-<torch>.json` holds the levels as points, and each scan with its findings;
-`python -m aotools.cliffs` makes docs/cliffs.md of it.
+Needs torch with an NVIDIA GPU and a gpu library built for it; build/gpu-test/overrides or
+build/overrides in the checkout is used as the cache if it is there. Every job has its share of the
+budget, in proportion to its `seconds` in the plan. A job that ends the process, or hangs, is named,
+and the next ones go on in a new process. The record `cliffs-<gpu>-<torch>.json` is written whole
+after every job: levels as points, each scan with its findings, and the timelines of kernels.
+`tools/readme` makes docs/cliffs.md and the pictures of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import faulthandler
 import json
 import os
 import shlex
@@ -23,139 +26,155 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
+sys.path[:0] = [str(HERE), str(ROOT / "tools"), str(ROOT)]
+
+from scan_jobs import MODES, jobs, line, partial_scan, run_job  # noqa: E402
 
 from aotools.cliff_record import points_of, save  # noqa: E402
 from aotools.env import UserError, run_cli  # noqa: E402
 from aotools.gputest.record import record_name  # noqa: E402
 
-MOST_BARS = 150  # of a stored trace
-MODES = ("stock", "overrides")
+GRACE = 8.0  # seconds over the budget after which the process of the jobs is ended
+CACHES = ("build/gpu-test/overrides", "build/overrides")
 
 
-def jobs(only: str | None) -> list[dict[str, Any]]:
-    """The scans of the plan, stock before overrides."""
-    plan = json.loads((HERE / "plan.json").read_text(encoding="utf-8"))
-    wanted = only.split(",") if only else None
-    return [
-        {**job, "mode": mode, "name": f"{number}/{mode}"}
-        for number, job in enumerate(plan)
-        for mode in MODES
-        if wanted is None or job["op"] in wanted
-    ]
+class Files:
+    """The files in the output folder. ``rows``: one JSON line for each beginning and end of a job;
+    ``current``: the scan that is running.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.rows = out / "cliffs-rows.jsonl"
+        self.current = out / "cliffs-current.json"
+
+    def read(self) -> list[dict[str, Any]]:
+        """The rows; a line that was cut off does not count."""
+        rows = []
+        text = self.rows.read_text(encoding="utf-8") if self.rows.exists() else ""
+        for text_row in text.splitlines():
+            with contextlib.suppress(ValueError):
+                rows.append(json.loads(text_row))
+        return rows
+
+    def tell(self, **row: Any) -> None:
+        """Append a row."""
+        with self.rows.open("ab") as out:
+            out.write(b"\n" + json.dumps(row).encode() + b"\n")  # also after a line cut off
+
+    def clear(self) -> None:
+        """Remove what is no record."""
+        self.rows.unlink(missing_ok=True)
+        self.current.unlink(missing_ok=True)
 
 
-def one_scan(torch: Any, job: dict[str, Any], seconds: float, meta: dict[str, Any]) -> Any:
-    """Runs one job; None where the overrides do not have its operation."""
-    from aten_overrides.measure.operations import operation, overridden
-    from aten_overrides.scan.run import scan
-    from aten_overrides.scan.search import Settings
-    from aten_overrides.scan.target import Target
-
-    ours = job["mode"] == "overrides"
-    if ours and not overridden(operation(job["op"])):
+def write_record(files: Files, command: str, commit: str | None) -> Path | None:
+    """The record of what is told so far; None as long as that is nothing."""
+    told = files.read()
+    meta = next((row["meta"] for row in told if "meta" in row), None)
+    if meta is None:
         return None
-    target = Target(
-        op=job["op"],
-        dtype=job["dtype"],
-        batch=job["batch"],
-        nrhs=job.get("nrhs", 1),
-        device=job.get("device", "cuda"),
-        prefer=job.get("prefer", ""),
-        overrides=ours,
-    )
-    first, last, step = job["n"]
-    settings = Settings()
-    return scan(target, (first, last, step), settings, seconds, torch=torch, explain=2, meta=meta)
+    meta = {"topic": "cliffs", "command": command, **meta, "commit": commit}
+    scans = [row["scan"] for row in told if row.get("scan")]
+    timelines = [row["timeline"] for row in told if row.get("timeline")]
+    checks = [
+        {"name": "scan", "params": {"job": row["end"]}, "result": "skip", "value": None}
+        | {"reason": row["error"]}
+        for row in told
+        if row.get("error")
+    ]
+    name = record_name("cliffs", str(meta["gpu"] or "cpu"), str(meta["torch"]))
+    save(files.out / name, meta, points_of(scans), scans, checks, timelines)
+    return files.out / name
 
 
-def short(data: dict[str, Any]) -> dict[str, Any]:
-    """A scan for the record: without the single samples, with shorter traces."""
-    from aten_overrides.scan.kernels import Bar, joined
-
-    for finding in data["findings"]:
-        for trace in finding["traces"]:
-            if trace is not None:
-                bars = joined([Bar(*bar) for bar in trace["bars"]], trace["span_us"], MOST_BARS)
-                trace["bars"] = [[bar.start, bar.length, bar.name, bar.lane] for bar in bars]
-    return {**data, "samples": []}
+# --- the process of the jobs ---
 
 
-def child(arguments: argparse.Namespace) -> int:
-    """Runs jobs in this process; one JSON line for each beginning and end."""
+def child(options: argparse.Namespace) -> int:
+    """Runs jobs in this process; 3 if the GPU does not answer any more."""
     import torch
 
-    from aten_overrides._errors import UserError as PackageError
     from aten_overrides.measure.machine import clocks, machine
 
-    todo = json.loads(arguments.child)
-    with arguments.rows.open("a", encoding="utf-8") as out:
-
-        def tell(**row: Any) -> None:
-            out.write(json.dumps(row) + "\n")
-            out.flush()
-
-        meta = machine(torch, torch.cuda.is_available())
-        tell(meta={**meta, "clocks_before": clocks() if meta["gpu"] else None})
-        weight = sum(job["seconds"] for job in todo)
-        left = arguments.budget - (time.time() - arguments.started)
-        for job in todo:
-            share = max(0.5, left * job["seconds"] / weight)
-            begun = time.monotonic()
-            tell(begin=job["name"])
-            try:
-                found = one_scan(torch, job, share, meta)
-                told = None if found is None else short(found.json())
-                tell(end=job["name"], scan=told)
-            except PackageError as error:
-                tell(end=job["name"], scan=None, error=str(error))
-            weight -= job["seconds"]
-            left -= time.monotonic() - begun
+    files = Files(options.out)
+    todo = json.loads(options.child)
+    cuda = torch.cuda.is_available()
+    meta = machine(torch, cuda)
+    files.tell(meta={**meta, "clocks_before": clocks() if meta["gpu"] else None})
+    weight = sum(job["seconds"] for job in todo)
+    left = options.budget - (time.time() - options.started)
+    for job in todo:
+        share = max(0.5, left * job["seconds"] / weight)
+        begun = time.monotonic()
+        files.current.unlink(missing_ok=True)
+        files.tell(begin=job["name"])
+        # Ends the process with all threads' stacks told when the job hangs, even within CUDA.
+        faulthandler.dump_traceback_later(3 * share + 15, exit=True)
+        row: dict[str, Any] = {"end": job["name"]}
+        try:
+            row |= run_job(torch, job, share, meta, files.current)
+        except Exception as error:
+            row["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            row["scan"] = partial_scan(files.current, job)
+        faulthandler.cancel_dump_traceback_later()
+        files.tell(**row)
+        write_record(files, options.command, options.commit)
+        print(f"{line(job['name'], row)}", flush=True)
+        weight -= job["seconds"]
+        left -= time.monotonic() - begun
+        if row.get("error") and cuda and not _answers(torch):
+            return 3
     return 0
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The child's rows; a last line that was cut off does not count."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows
+def _answers(torch: Any) -> bool:
+    """Whether CUDA still works in this process."""
+    try:
+        return float(torch.ones(8, device="cuda").sum()) == 8
+    except Exception:
+        return False
 
 
-def run_jobs(todo: list[dict[str, Any]], rows: Path, options: argparse.Namespace) -> list[str]:
+# --- the process that starts it ---
+
+
+def run_jobs(todo: list[dict[str, Any]], files: Files, options: argparse.Namespace) -> list[str]:
     """Runs all jobs, in a new process after each that ended it; returns what went wrong."""
     wrong = []
+    command = [sys.executable, str(Path(__file__).resolve()), "--out", str(options.out)]
+    command += ["--command", options.command, "--budget", str(options.budget)]
+    command += ["--started", str(options.started)]
+    command += ["--commit", options.commit] if options.commit else []
     while todo:
         left = options.budget - (time.time() - options.started)
         if left < 3:
-            wrong.append(f"no time was left for {len(todo)} scans")
+            wrong.append(f"no time was left for {len(todo)} jobs, the first {todo[0]['name']}")
             break
-        command = [sys.executable, str(Path(__file__)), "--rows", str(rows)]
-        command += ["--child", json.dumps(todo), "--started", str(options.started)]
-        command += ["--budget", str(options.budget)]
         try:
-            done = subprocess.run(command, timeout=left + 15, check=False)
+            done = subprocess.run(
+                [*command, "--child", json.dumps(todo)], timeout=left + GRACE, check=False
+            )
             why = f"exit {done.returncode}"
         except subprocess.TimeoutExpired:
-            why = "took longer than its share"
-        told = read_rows(rows)
+            why = "the time budget was over"
+        told = files.read()
         ended = {row["end"] for row in told if "end" in row}
-        begun = [row["begin"] for row in told if "begin" in row and row["begin"] not in ended]
-        if not ended and not begun:
+        names = {row["begin"] for row in told if "begin" in row} - ended
+        begun = [job for job in todo if job["name"] in names]
+        if not any(job["name"] in ended for job in todo) and not begun:
             raise UserError(f"nothing could be scanned: {why}; its message is above")
-        ended.update(begun)
-        wrong += [f"{name}: the process ended ({why})" for name in begun]
-        with rows.open("a", encoding="utf-8") as out:
-            out.writelines(json.dumps({"end": name, "scan": None}) + "\n" for name in begun)
+        for job in begun:
+            reason = f"the process ended ({why})"
+            wrong.append(f"{job['name']}: {reason}")
+            files.tell(end=job["name"], scan=partial_scan(files.current, job), error=reason)
+            ended.add(job["name"])
         todo = [job for job in todo if job["name"] not in ended]
     return wrong
 
 
-def main() -> int:
-    """Scans, writes the record; 0 if every job of the plan ran."""
+def parse() -> argparse.Namespace:
+    """The options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -164,51 +183,37 @@ def main() -> int:
     parser.add_argument("--only", help="operations, separated by commas")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try it")
     parser.add_argument("--commit")
+    parser.add_argument("--command", help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--started", type=float, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Scans, writes the record; 0 if every job of the plan ran."""
+    options = parse()
     if options.child:
         return child(options)
-    if "ATEN_OVERRIDES_CACHE" not in os.environ and (ROOT / "build/overrides").is_dir():
-        os.environ["ATEN_OVERRIDES_CACHE"] = str(ROOT / "build/overrides")
+    cache = next((ROOT / name for name in CACHES if (ROOT / name).is_dir()), None)
+    if "ATEN_OVERRIDES_CACHE" not in os.environ and cache is not None:
+        os.environ["ATEN_OVERRIDES_CACHE"] = str(cache)
     options.started = time.time()
+    options.command = shlex.join(["python3", *sys.argv])
     options.out.mkdir(parents=True, exist_ok=True)
-    todo = [{**job, "device": options.device} for job in jobs(options.only)]
-    if options.device == "cpu":
-        todo = [job for job in todo if job["mode"] == "stock"]
-    rows = options.out / "cliffs-rows.jsonl"
-    rows.unlink(missing_ok=True)
-    wrong = run_jobs(todo, rows, options)
-    told = read_rows(rows)
-    rows.unlink()
-    meta = next(row["meta"] for row in told if "meta" in row)
-    meta = {"topic": "cliffs", "command": shlex.join(["python3", *sys.argv]), **meta}
-    meta["commit"] = options.commit
-    scans = [row["scan"] for row in told if row.get("scan")]
-    checks = [
-        {"name": "scan", "params": {"job": row["end"]}, "result": "skip", "value": None}
-        | {"reason": row["error"]}
-        for row in told
-        if row.get("error")
-    ]
-    name = record_name("cliffs", str(meta["gpu"] or "cpu"), str(meta["torch"]))
-    save(options.out / name, meta, points_of(scans), scans, checks)
-    for scan in scans:
-        target, findings = scan["target"], scan["findings"]
-        told_findings = ", ".join(
-            f"{one['kind']} {one['size']} {one['factor']:.2f}x"
-            for one in findings
-            if one["confidence"] != "AMBIGUOUS"
-        )
-        print(
-            f"{target['op']} {target['dtype']} b{target['batch']} {target['prefer']} "
-            f"{'overrides' if target['overrides'] else 'stock'}: {len(scan['levels'])} sizes, "
-            f"{scan['seconds']} s{'' if scan['complete'] else ', cut'}: {told_findings or '-'}"
-        )
-    for words in [*wrong, *(f"{row['end']}: {row['error']}" for row in told if row.get("error"))]:
+    modes = MODES if options.device == "cuda" else MODES[:1]
+    todo = [{**job, "device": options.device} for job in jobs(options.only, modes)]
+    if not todo:
+        raise UserError(f"--only {options.only}: the plan has no such operation")
+    files = Files(options.out)
+    files.clear()
+    wrong = run_jobs(todo, files, options)
+    path = write_record(files, options.command, options.commit)
+    errors = [f"{row['end']}: {row['error']}" for row in files.read() if row.get("error")]
+    files.clear()
+    for words in dict.fromkeys([*wrong, *errors]):
         print(words)
-    return 1 if wrong else 0
+    print(f"{path}, {time.time() - options.started:.0f} s")
+    return 1 if wrong or errors else 0
 
 
 if __name__ == "__main__":
