@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -125,8 +126,10 @@ def _make_venv() -> None:
     if usable and made_for != python_name():
         raise UserError(
             f"{VENV} was made with Python {made_for}, and Python {python_name()} "
-            f"({sys.executable}) is asked for. "
-            "Remove it (it holds only what tools/requirements/tools.txt names): rm -r .venv"
+            f"({sys.executable}) is asked for. Either go on with the first and run again without "
+            "PYTHON:\n  unset PYTHON\nor make .venv anew, which holds only what "
+            "tools/requirements/tools.txt names, and run the same command again:\n"
+            f"  rm -r {shlex.quote(str(VENV))}"
         )
     if usable and (venv_site() / "pip").is_dir():
         return
