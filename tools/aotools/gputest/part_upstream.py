@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -170,9 +170,16 @@ def run(session: Session) -> None:
         run_shards(shards, file, device, deadline)
         outcomes = merge(shards)
         difference = compare.compare(outcomes[PLAIN], outcomes[PATCHED], added)
-        cleared = _again(session, difference.only_patched, folder, file, device)
+        again = run_again(
+            difference.only_patched,
+            (PLAIN, PATCHED),
+            lambda library, few: config(session, library, 0, 1, only=few),
+            folder,
+            file,
+            device,
+        )
     _keep(outcomes)
-    _report(session, shards, outcomes, difference, cleared)
+    _report(session, shards, outcomes, difference, again)
 
 
 def test_files(tests: Path) -> tuple[Path | None, Path]:
@@ -220,23 +227,27 @@ def config(
     }
 
 
-def _again(
-    session: Session, names: Sequence[str], folder: Path, file: Path, device: str
+def run_again(
+    names: Sequence[str],
+    libraries: tuple[str, str],
+    settings: Callable[[str, Sequence[str]], dict[str, Any]],
+    folder: Path,
+    file: Path,
+    device: str,
 ) -> list[str]:
-    """Runs suspects again with both libraries, and little beside them on the machine.
+    """Runs suspects again, with the plain and the other one of `libraries`, and little beside them.
 
-    Returns those that are cleared: they pass with the patches now, or fail without them too.
+    `settings` makes a library's configuration for these tests alone. Returns those that are
+    cleared: they pass with the other library now, or fail with the plain one too.
     """
     few = list(names[:MOST_RETRIED])
     if not few:
         return []
-    shards = [
-        Shard(library, config(session, library, 0, 1, only=few), folder, "again")
-        for library in (PLAIN, PATCHED)
-    ]
+    shards = [Shard(library, settings(library, few), folder, "again") for library in libraries]
     run_shards(shards, file, device, time.monotonic() + RETRY_SECONDS)
     again = merge(shards)
-    return cleared(few, again[PLAIN], again[PATCHED])
+    plain, other = (again[library] for library in libraries)
+    return cleared(few, plain, other)
 
 
 def cleared(names: Sequence[str], plain: Outcomes, patched: Outcomes) -> list[str]:
@@ -272,15 +283,12 @@ def _with_messages(names: Sequence[str], outcomes: Outcomes, most: int = 12) -> 
     return "; ".join(said) + (f"; and {len(names) - most} more" if len(names) > most else "")
 
 
-def _report(
-    session: Session,
-    shards: Sequence[Shard],
-    outcomes: Mapping[str, Outcomes],
-    difference: compare.Difference,
-    cleared_names: Sequence[str],
+def report_ran(
+    session: Session, shards: Sequence[Shard], outcomes: Mapping[str, Outcomes], **which: Any
 ) -> None:
+    """A check for each library: whether its tests ran, and what the trouble was."""
     for library, found in outcomes.items():
-        with session.check("upstream: tests ran", of=library) as check:
+        with session.check("upstream: tests ran", of=library, **which) as check:
             check.value = found.counts()
             trouble = [
                 shard.trouble for shard in shards if shard.library == library and shard.trouble
@@ -288,6 +296,16 @@ def _report(
             check.ok = bool(found.results) and not trouble and not found.not_run()
             check.skip = not check.ok and len(found.not_run()) < len(found.collected)
             check.reason = "; ".join(trouble)[:600]
+
+
+def _report(
+    session: Session,
+    shards: Sequence[Shard],
+    outcomes: Mapping[str, Outcomes],
+    difference: compare.Difference,
+    cleared_names: Sequence[str],
+) -> None:
+    report_ran(session, shards, outcomes)
     confirmed = [name for name in difference.only_patched if name not in cleared_names]
     with session.check("upstream: none fails only with the patches") as check:
         compared = outcomes[PLAIN].results.keys() & outcomes[PATCHED].results.keys()

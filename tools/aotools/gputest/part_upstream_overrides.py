@@ -13,12 +13,12 @@ from typing import Any
 from aotools.gputest import compare
 from aotools.gputest.part_upstream import (
     LEFT_OUT,
-    MOST_RETRIED,
     RETRY_SECONDS,
     Shard,
-    cleared,
     for_later_torch,
     merge,
+    report_ran,
+    run_again,
     run_shards,
 )
 from aotools.gputest.session import Session
@@ -64,24 +64,15 @@ def run(session: Session) -> None:
         run_shards(shards, file, device, deadline)
         outcomes = merge(shards)
         difference = compare.compare(outcomes[STOCK], outcomes[OVERRIDES], ())
-        again = _again(session, difference.only_patched, folder, file, device)
+        again = run_again(
+            difference.only_patched,
+            (STOCK, OVERRIDES),
+            lambda library, few: config(session, library, 0, 1, only=few),
+            folder,
+            file,
+            device,
+        )
     _report(session, shards, outcomes, difference, again)
-
-
-def _again(
-    session: Session, names: Sequence[str], folder: Path, file: Path, device: str
-) -> list[str]:
-    """Suspects that a second run clears: they pass with the overrides now, or fail without too."""
-    few = list(names[:MOST_RETRIED])
-    if not few:
-        return []
-    shards = [
-        Shard(library, config(session, library, 0, 1, only=few), folder, "again")
-        for library in (STOCK, OVERRIDES)
-    ]
-    run_shards(shards, file, device, time.monotonic() + RETRY_SECONDS)
-    found = merge(shards)
-    return cleared(few, found[STOCK], found[OVERRIDES])
 
 
 def _report(
@@ -93,15 +84,7 @@ def _report(
 ) -> None:
     of = f"{session.options['part'] + 1} of {session.options['parts']}"
     which = {"tests": "others" if session.options["others"] else "of linear solvers", "part": of}
-    for library, found in outcomes.items():
-        with session.check("upstream: tests ran", of=library, **which) as check:
-            check.value = found.counts()
-            trouble = [
-                shard.trouble for shard in shards if shard.library == library and shard.trouble
-            ]
-            check.ok = bool(found.results) and not trouble and not found.not_run()
-            check.skip = not check.ok and len(found.not_run()) < len(found.collected)
-            check.reason = "; ".join(trouble)[:600]
+    report_ran(session, shards, outcomes, **which)
     confirmed = [name for name in difference.only_patched if name not in again]
     with session.check("upstream: none fails only with the overrides", **which) as check:
         compared = outcomes[STOCK].results.keys() & outcomes[OVERRIDES].results.keys()

@@ -8,21 +8,17 @@ a tree is complete or not there.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import lzma
 import shutil
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from aotools import env
 from aotools.env import UserError
 from aotools.patchset import apt, git
 from aotools.patchset.base import LINALG, Base, blob_id, check_sha256
-from aotools.progress import Bar
+from aotools.patchset.tarball import members
 
 SOURCES = ("apt", "git", "tarball", "dir")
 _NEED_BYTES = 120e6  # tarball, apt's lists and the unpacked files
@@ -238,35 +234,18 @@ def unpack(
         raise UserError(f"{tarball} is not a file")
     check_sha256(tarball, sha256)
     wanted = set(paths)
-    try:
-        bar = Bar(f"unpacking {tarball.name}", tarball.stat().st_size)
-        with (
-            tarball.open("rb") as raw,
-            bar if progress else contextlib.nullcontext(),
-            tarfile.open(fileobj=raw, mode="r:*") as archive,
-        ):
-            for member in archive:
-                if progress:
-                    bar.update(raw.tell())
-                inner = "/".join(PurePosixPath(member.name).parts[1:])
-                chosen = inner in wanted or (below is not None and inner.startswith(f"{below}/"))
-                content = archive.extractfile(member) if chosen and member.isreg() else None
-                if content is None:
-                    continue
-                place = to / inner
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with place.open("wb") as out:
-                    shutil.copyfileobj(content, out)
-                wanted.discard(inner)
-                if not wanted and below is None:
-                    break
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(f"{tarball} cannot be unpacked: {reason}") from None
-    except OSError as error:
-        if error.errno is not None:  # else gzip's or bz2's words for damaged data
-            raise
-        raise UserError(f"{tarball} cannot be unpacked: {error}") from None
+    with members(tarball, "unpacking", progress=progress) as found:
+        for member in found:
+            inside = below is not None and member.path.startswith(f"{below}/")
+            if member.path not in wanted and not inside:
+                continue
+            place = to / member.path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("wb") as out:
+                shutil.copyfileobj(member.open(), out)
+            wanted.discard(member.path)
+            if not wanted and below is None:
+                break
     if wanted:
         raise UserError(
             f"{tarball} lacks {len(wanted)} files that are needed, such as {min(wanted)}"

@@ -6,9 +6,7 @@ report can say where a missing one may have gone.
 
 from __future__ import annotations
 
-import contextlib
 import re
-import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from aotools.env import UserError
 from aotools.patchset import apt, git
 from aotools.patchset.base import LINALG, Base, check_sha256
 from aotools.patchset.base import AptSource as Apt
-from aotools.progress import Bar
+from aotools.patchset.tarball import members
 
 # Debian's own packages of PyTorch, by suite, and the checksum of each tarball.
 DEBIAN = {
@@ -160,20 +158,10 @@ def _from_debian(suite: str, wanted: set[str], progress: bool) -> Target:
     check_sha256(kept, sha256)
     contents: dict[str, bytes] = {}
     listing = set()
-    bar = Bar(f"reading {kept.name}", kept.stat().st_size)
-    with (
-        kept.open("rb") as raw,
-        bar if progress else contextlib.nullcontext(),
-        tarfile.open(fileobj=raw, mode="r:*") as archive,
-    ):
-        for member in archive:
-            if progress:
-                bar.update(raw.tell())
-            inner = "/".join(PurePosixPath(member.name).parts[1:])
-            if not member.isreg():
-                continue
-            listing.add(inner)
-            if _chosen([inner], wanted) and (file := archive.extractfile(member)) is not None:
-                contents[inner] = file.read()
+    with members(kept, "reading", progress=progress) as found:
+        for member in found:
+            listing.add(member.path)
+            if _chosen([member.path], wanted):
+                contents[member.path] = member.open().read()
     name = f"Debian {suite}'s {package.package} {package.version}"
     return Target(name, contents, frozenset(listing), package.version.partition("+")[0])
