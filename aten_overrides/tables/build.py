@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from aten_overrides._errors import UserError
-from aten_overrides._files import compare, table_text, write_atomically
+from aten_overrides._files import table_text
 from aten_overrides._names import BACKENDS, op_name
 from aten_overrides._select import Problem
+from aten_overrides.tables import command
 from aten_overrides.tables.table import FOLDER, FORMAT, Point, axes_of
 
 LANES = 4  # the default of the auxiliary streams
@@ -114,29 +115,19 @@ def file_name(gpu: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 0 done or same, 1 the file differs, 2 an error."""
-    parser = argparse.ArgumentParser(
-        prog="python -m aten_overrides.tables.build", description=__doc__
-    )
-    parser.add_argument("--record", type=Path, required=True, help="timing record to read")
-    parser.add_argument("--output", type=Path, help="table to write; default: beside this program")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help="write the table")
-    what.add_argument("--check", action="store_true", help="exit with 1 if the table differs")
-    options = parser.parse_args(arguments)
-    try:
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--record", type=Path, required=True, help="timing record to read")
+        parser.add_argument(
+            "--output", type=Path, help="table to write; default: beside this program"
+        )
+
+    def texts(options: argparse.Namespace) -> dict[Path, str]:
         record = read_record(options.record)
-        text = render(record, options.record)
         output = options.output or FOLDER / file_name(record["meta"]["gpu"])
-        if options.check:
-            return compare(
-                output, text, f"python -m {__spec__.name} --record {options.record} --write"
-            )
-        write_atomically(output, text)
-        print(f"wrote {output}")
-        return 0
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return {output: render(record, options.record)}
+
+    return command.run("aten_overrides.tables.build", __doc__, arguments, add, texts)
 
 
 if __name__ == "__main__":
