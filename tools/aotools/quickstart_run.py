@@ -20,7 +20,7 @@ from typing import Any
 
 from aotools import env, plot
 from aotools.env import ROOT, UserError
-from aotools.patchset import apply, base, fetch, relink, wheel
+from aotools.patchset import apply, base, fetch, kernels, relink, wheel
 from aotools.progress import seconds_text, step
 from aotools.quickstart import BASE, EXISTING, OUT, source_option
 from aten_overrides._errors import UserError as PackageError
@@ -43,14 +43,18 @@ def run(options: argparse.Namespace) -> int:
         source = fetch.source(base_, kind, given)
         print(f"   {len(base_.blobs)} files of PyTorch {base_.tag}, each with the expected blob id")
     with step("series"):
+        chosen = kernels.buildable(patches, wheel_)
+        patches = chosen.patches
         tree = apply.plain_tree(base_, source, patches, ROOT / "build" / base_.name / "trees")
         for patch in patches:
             print(f"   {patch.name}: {patch.subject}")
         print(f"   {len(patches)} patches applied without fuzz: {tree}")
+        if note := chosen.note():
+            print(f"   {note}")
     with step(f"library for torch {wheel_.full_version}"):
         out = ROOT / "build" / base_.name / f"torch-{wheel_.full_version}/patched"
         command = shlex.join(["tools/quickstart", *_arguments()])
-        made = relink.relink(base_, tree, patches, wheel_, out, command=command)
+        made = relink.relink(base_, tree, patches, wheel_, out, command=command, nvcc=chosen.nvcc)
         took = "built" if made.built else "up to date"
         print(f"   {made.library} ({made.library.stat().st_size / 1e6:.2f} MB), {took}")
         print(f"   {took} in {seconds_text(made.seconds)}")

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from aotools import env
 from aotools.env import UserError
-from aotools.patchset import apt, hip, overlay, relink, wheel
+from aotools.patchset import apt, hip, kernels, overlay, relink, wheel
 from aotools.patchset.base import Base, Patch
 from aotools.patchset.compile import Compiler, Unit, compiler
 from aotools.patchset.report import Report
 from aotools.patchset.wheel import Wheel
+from aten_overrides._nvcc import NoKernels
 
 _SINGLE = ("aten/src/ATen/Context.cpp", "torch/csrc/Module.cpp")
 _ERROR_LINES = 12
@@ -25,8 +26,13 @@ _ERROR_LINES = 12
 def planned(base_: Base) -> list[str]:
     """The names of the items that `run` looks at."""
     names = []
+    with_kernels = False
     for patch in base_.patches():
-        names += [f"after {patch.name}: linalg units compile", f"after {patch.name}: without MAGMA"]
+        with_kernels = with_kernels or kernels.adds_kernels(patch)
+        names.append(f"after {patch.name}: linalg units compile")
+        if with_kernels:
+            names.append(f"after {patch.name}: kernels compile")
+        names.append(f"after {patch.name}: without MAGMA")
         names += [f"after {patch.name}: {Path(path).name}" for path in _SINGLE]
         names += [f"after {patch.name}: ROCm with and without MAGMA"]
     return names
@@ -83,6 +89,8 @@ def _state(
         units,
         note,
     )
+    if on.kernels():
+        _kernels(report, f"{label}: kernels compile", on, wheel_)
     off = overlay.build(build / "no-magma", tree, base_, patches, wheel_, magma=False)
     flags = relink.flags(wheel_, off.folder, magma=False)
     guarded = [
@@ -101,6 +109,18 @@ def _state(
     for path in _SINGLE:
         _single(report, f"{label}: {Path(path).name}", base_, tree, path, wheel_, build / "singles")
     _rocm(report, label, wheel_, on, build)
+
+
+def _kernels(report: Report, item: str, include: overlay.Overlay, wheel_: Wheel) -> None:
+    """The kernels for one architecture; by an nvcc of another CUDA if the wheel's is not there."""
+    try:
+        nvcc = kernels.find_any(wheel_)
+    except NoKernels as error:
+        report.skip(item, str(error))
+        return
+    units = kernels.units(include, wheel_, nvcc)
+    note = f"{len(units)} units, sm_{kernels.CHECKED}, nvcc {nvcc.version}"
+    _compile(report, item, relink.make_compiler(wheel_, include.folder), units, note)
 
 
 def _names_magma(source: Path) -> bool:

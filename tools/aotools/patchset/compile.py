@@ -79,12 +79,16 @@ def job_count() -> int:
 
 @dataclass(frozen=True)
 class Unit:
-    """One source to compile; `arguments` without -c, -o and the source itself."""
+    """One source to compile; `arguments` without -c, -o and the source itself.
+
+    `program`: another compiler than g++, by its command and what it calls itself.
+    """
 
     label: str
     source: Path
     arguments: tuple[str, ...]
     syntax_only: bool = False
+    program: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,7 @@ class Compiler:
         headers = self._shadowing(unit.arguments)
         parts = [
             "1",
+            *(unit.program or ()),
             *compiler(),
             "syntax" if unit.syntax_only else "object",
             self._named(str(unit.source)),
@@ -187,7 +192,11 @@ class Compiler:
 
     def _shadowing(self, arguments: Sequence[str]) -> list[str]:
         """The headers in the first folders that stand before another of the same name."""
-        others = [Path(argument[8:]) for argument in arguments if argument.startswith("-isystem")]
+        others = [
+            Path(argument[8:].removeprefix("="))
+            for argument in arguments
+            if argument.startswith("-isystem")
+        ]
         names = {
             path.relative_to(folder)
             for folder in self.first
@@ -227,10 +236,15 @@ class Compiler:
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as name:
             made, deps = Path(name) / "unit.o", Path(name) / "unit.d"
             action = ["-fsyntax-only"] if unit.syntax_only else ["-c", "-o", str(made)]
-            command = [compiler()[0], *unit.arguments, *action, str(unit.source)]
-            command += ["-MD", "-MF", str(deps), "-fdiagnostics-color=never"]
-            # Assembler files of the largest unit take megabytes, and /tmp is often small.
-            variables = {**os.environ, "TMPDIR": name, "LC_ALL": "C"}
+            program = unit.program[0] if unit.program else compiler()[0]
+            command = [program, *unit.arguments, *action, str(unit.source)]
+            command += ["-MD", "-MF", str(deps)]
+            command += [] if unit.program else ["-fdiagnostics-color=never"]
+            # Assembler files of the largest unit take megabytes, and /tmp is often small. What
+            # nvcc reads from the environment is not in the key.
+            kept_out = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+            inherited = {key: value for key, value in os.environ.items() if key not in kept_out}
+            variables = {**inherited, "TMPDIR": name, "LC_ALL": "C"}
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", env=variables
             )

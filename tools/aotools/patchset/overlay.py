@@ -37,8 +37,12 @@ class Overlay:
         return self.folder / "ATen/native/cuda/linalg"
 
     def sources(self) -> list[Path]:
-        """The units of the linalg library, sorted."""
-        return sorted(self.linalg.glob("*.cpp"))
+        """The host units of the linalg library, sorted."""
+        return sorted(self.linalg.rglob("*.cpp"))
+
+    def kernels(self) -> list[Path]:
+        """The units for nvcc, sorted."""
+        return sorted(self.linalg.rglob("*.cu"))
 
 
 def include_name(path: str) -> str | None:
@@ -64,8 +68,10 @@ def build(
 ) -> Overlay:
     """Brings `folder` to the state that `tree`, with `patches` applied, needs on `wheel`."""
     contents: dict[str, bytes] = {}
-    for path in sorted((tree / LINALG).iterdir()):
-        contents[f"ATen/native/cuda/linalg/{path.name}"] = path.read_bytes()
+    for path in sorted((tree / LINALG).rglob("*")):
+        if path.is_file():
+            below = path.relative_to(tree / LINALG).as_posix()
+            contents[f"ATen/native/cuda/linalg/{below}"] = path.read_bytes()
     headers: dict[str, str] = {}
     changed = {change.path for patch in patches for change in patch.changes}
     for path_name in sorted(changed):

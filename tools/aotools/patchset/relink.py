@@ -21,9 +21,10 @@ from typing import Any
 
 from aotools import env
 from aotools.env import ROOT, UserError
-from aotools.patchset import facts, overlay, wheel
+from aotools.patchset import facts, kernels, overlay, wheel
 from aotools.patchset.base import Base, Patch
 from aotools.patchset.compile import Compiler, Result, Unit, compiler, job_count
+from aten_overrides._nvcc import Nvcc
 
 SONAME = "libtorch_cuda_linalg_patched.so"
 FACTS = "build-facts.json"
@@ -170,10 +171,12 @@ def relink(
     command: str = "",
     quiet: bool = False,
     tree_only: bool = False,
+    nvcc: Nvcc | None = None,
 ) -> Relinked:
     """Builds `out`/libtorch_cuda_linalg_patched.so from `tree`, in which `patches` are applied.
 
     With `tree_only` the tree is a user's, so the facts name no patches, only the sources' checksum.
+    `nvcc` compiles the tree's kernels, if it has any; one is looked for when none is given.
     Nothing that is already there changes unless everything succeeded. UserError when a source does
     not compile, the wheel is not what base.toml says, or the result fails its verification.
     """
@@ -190,8 +193,12 @@ def relink(
     env.make_folder(out)
     with env.lock(out / ".lock", f"relinking into {out}"):
         include = overlay.build(out / "include", tree, base, patches, wheel_, magma=with_magma)
+        if not include.kernels():
+            nvcc = None
+        elif nvcc is None:
+            nvcc = kernels.nvcc_for(include, wheel_)
         objects = _compile(
-            wheel_, include, wanted, lacking if with_magma else [], with_magma, out, quiet
+            wheel_, include, wanted, lacking if with_magma else [], with_magma, out, quiet, nvcc
         )
         for left in out.glob(".tmp-*"):  # of a run that was killed: the lock is ours
             shutil.rmtree(left)
@@ -219,6 +226,11 @@ def relink(
                     "lacking": lacking if with_magma else [],
                 },
                 **_build_facts(wheel_, include, elf),
+                "kernels": (
+                    {"nvcc": nvcc.version, "architectures": list(nvcc.architectures)}
+                    if nvcc
+                    else None
+                ),
                 "library": {
                     "file": SONAME,
                     "sha256": _sha256(fresh),
@@ -244,12 +256,15 @@ def _compile(
     magma: bool,
     out: Path,
     quiet: bool,
+    nvcc: Nvcc | None,
 ) -> list[Path]:
     """All objects in link order; the one that gives entries back is last (relink_entries.cpp says
     why).
     """
     arguments = flags(wheel_, include.folder, magma=magma)
     units = [Unit(source.name, source, arguments) for source in include.sources()]
+    if nvcc is not None:
+        units += kernels.units(include, wheel_, nvcc)
     if lacking:
         overlay.sync(out / "generated", {"magma_lacking.cpp": _lacking_source(lacking).encode()})
         units.append(Unit("magma_lacking.cpp", out / "generated/magma_lacking.cpp", arguments))
@@ -268,8 +283,8 @@ def _compile(
             known = f" ({cached} more are as before)" if cached else ""
             print(f"compiling {missing} sources, {job_count()} at once{known}", flush=True)
 
-    # The largest first, so that it does not run alone at the end.
-    order = sorted(units, key=lambda unit: -unit.source.stat().st_size)
+    # What takes longest first, so that it does not run alone at the end.
+    order = sorted(units, key=lambda unit: (unit.program is None, -unit.source.stat().st_size))
     by_label = {
         result.unit.label: result
         for result in make_compiler(wheel_, include.folder).run(order, report, start)
@@ -405,8 +420,8 @@ def _build_facts(wheel_: wheel.Wheel, include: overlay.Overlay, elf: facts.Elf) 
 def _digest(folder: Path) -> str:
     """One checksum of all linalg sources that were compiled."""
     digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        digest.update(f"{path.name} {_sha256(path)}\n".encode())
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
     return digest.hexdigest()
 
 
