@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Point = Mapping[str, Any]
 
 
+def rival_name(library: str, backend: str, preference: str) -> str:
+    """A short name, unique among the rivals of a problem."""
+    if library == "stock":
+        return f"stock, {preference}"
+    return backend if library in ("direct", "forced") else library
+
+
 def rival_of(point: Point) -> str:
-    """The rival's name, as in ``rivals.Rival.name``."""
-    if point["library"] == "stock":
-        return f"stock, {point['preference']}"
-    library, backend = str(point["library"]), str(point["backend"])
-    return backend if library == "direct" else library
+    """The rival's name of a point."""
+    return rival_name(str(point["library"]), str(point["backend"]), str(point["preference"]))
 
 
 def problem_of(point: Point) -> tuple[Any, ...]:
@@ -26,9 +31,12 @@ def milliseconds(ms: float) -> str:
     return f"{ms:.3g}" if ms < 1000 else f"{ms:.0f}"
 
 
-def table(points: Sequence[Point]) -> str:
+UNITS = {"ms": "milliseconds", "gflops": "GFLOP/s (nominal)", "limit_share": "share of the limit"}
+
+
+def table(points: Sequence[Point], unit: str = "ms") -> str:
     """A table like torch.utils.benchmark.Compare's: a row a problem, a column a rival, the fastest
-    of a row marked, spreads over a tenth shown.
+    of a row marked, spreads over a tenth shown. ``unit``: one of UNITS.
     """
     lines = []
     for op in dict.fromkeys(point["op"] for point in points):
@@ -44,20 +52,37 @@ def table(points: Sequence[Point]) -> str:
             row = [label]
             for rival in rivals:
                 point = cells.get((problem, rival))
-                row.append(_cell(point, best) if point is not None else "")
+                row.append(_cell(point, best, unit) if point is not None else "")
             rows.append(row)
-        lines.append(_aligned(f"{op}, milliseconds", ["", *rivals], rows))
+        lines.append(_aligned(f"{op}, {UNITS[unit]}", ["", *rivals], rows))
     lines.append("* the fastest of the row; +- where the samples differ by more than a tenth")
     return "\n\n".join(lines)
 
 
-def _cell(point: Point, best: float) -> str:
+def _cell(point: Point, best: float, unit: str) -> str:
     low, high = point["spread"]
-    spread = (high - low) / 2
-    text = milliseconds(point["ms"])
-    if spread > 0.1 * point["ms"]:
-        text += f" +- {milliseconds(spread)}"
+    spread = (high - low) / 2 / point["ms"]
+    text = milliseconds(point[unit])
+    if spread > 0.1:
+        text += f" +- {milliseconds(spread * point[unit])}"
     return f"{text} *" if point["ms"] <= best else f"{text}  "
+
+
+def line(points: Sequence[Point]) -> str:
+    """An operation in a line: how many problems and rivals, and the overrides against stock."""
+    problems = {problem_of(point) for point in points}
+    rivals = dict.fromkeys(map(rival_of, points))
+    times = {(problem_of(point), rival_of(point)): point["ms"] for point in points}
+    ratios = [
+        times[problem, "stock, default"] / times[problem, "overrides"]
+        for problem in problems
+        if {(problem, "stock, default"), (problem, "overrides")} <= times.keys()
+    ]
+    told = f"{len(problems)} problems, {len(points)} times of {len(rivals)} rivals"
+    if ratios:
+        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+        told += f"; stock takes {mean:.2f} times the overrides' time (geometric mean)"
+    return told
 
 
 def _aligned(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +20,10 @@ ROUNDS = 7
 FEW_ROUNDS = 3
 LONG = 0.06  # seconds of a call from which FEW_ROUNDS are enough
 HOPELESS = 20.0  # times the best: its warm-up is its only sample
+# What a case may take, in times of what is left for each: beyond it its next rivals are left out.
+SHARE = 2.5
+RESERVE = 0.2  # of the time, so that the last cases have some
+COMPILED_SHARE = 1.1  # for rivals that are compiled for each problem
 LIMIT_N = {"cuda": 8192, "cpu": 512}  # of the matrix product that stands for the arithmetic limit
 LIMIT_BYTES = {"cuda": 2 << 30, "cpu": 64 << 20}  # of the copy that stands for the memory's
 ITEM = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
@@ -82,20 +86,33 @@ def bench(
     rivals: Rivals,
     clock: Clock,
     budget: float,
-    tell: Callable[[str], None] = lambda words: None,
+    tell: Callable[[int, Bench], None] = lambda number, result: None,
 ) -> Bench:
-    """Time every case; what does not fit into ``budget`` seconds is named in ``left_out``."""
+    """Time every case; what does not fit into ``budget`` seconds is named in ``left_out``, as is
+    what follows a fault after which the device answers no more. ``tell`` is called after each case
+    with its number.
+    """
     end = time.monotonic() + budget
     result = Bench()
     result.limits = measure_limits(
         rivals.torch, clock, rivals.device, {case.dtype for case in cases}
     )
     for number, case in enumerate(cases):
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             result.left_out = cases[number:]
             break
-        _one_case(case, rivals, clock, result, end)
-        tell(f"{number + 1} of {len(cases)}: {case.op} {case.dtype} {case.batch} x {case.n}")
+        each = (1 - RESERVE) * (end - now) / (len(cases) - number)
+        until = {
+            compiled: min(end, now + share * each)
+            for compiled, share in ((False, SHARE), (True, COMPILED_SHARE))
+        }
+        faults = _one_case(case, rivals, clock, result, until)
+        tell(number, result)
+        if faults and not rivals.answers():
+            result.left_out = cases[number + 1 :]
+            result.checks.append(_skip("device", vars(case), "it answers no more after this case"))
+            break
     for name, reason in rivals.missing.items():
         result.checks.append(_skip("rival", {"rival": name}, reason))
     return result
@@ -105,53 +122,93 @@ def _skip(name: str, params: dict[str, Any], reason: str) -> dict[str, Any]:
     return {"name": name, "params": params, "result": "skip", "value": None, "reason": reason}
 
 
-def _one_case(case: Case, rivals: Rivals, clock: Clock, result: Bench, end: float) -> None:
+@dataclass(frozen=True)
+class Failure:
+    """Why a rival has no time; ``fault``: it failed rather than said that it cannot."""
+
+    said: str
+    fault: bool
+
+
+def _failure(torch: Any, error: Exception) -> Failure:
+    """What an exception says; it is not kept, as its frames hold matrices."""
+    if isinstance(error, (NotHere, UserError)):
+        return Failure(str(error), False)
+    if "out of memory" in str(error).lower() and torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # what torch keeps for later calls is another library's memory
+    return Failure(" ".join(f"{type(error).__name__}: {error}".split())[:200], True)
+
+
+def _one_case(
+    case: Case, rivals: Rivals, clock: Clock, result: Bench, until: Mapping[bool, float]
+) -> int:
+    """Time a case's rivals; how many of them failed other than by saying no. ``until``: when the
+    time for its next rival ends, by whether that is compiled.
+    """
     op = operation(case.op)
     problems = Problems(rivals.torch, op, case.dtype, case.batch, case.nrhs, rivals.device)
     ready: dict[str, tuple[Rival, Call, float]] = {}
-    samples: dict[str, list[float]] = {}
+    failed: dict[str, Failure] = {}
     for rival in rivals.of(case):
         params = {**vars(case), "rival": rival.name}
-        if time.monotonic() > end:
-            result.checks.append(_skip("timed", params, "the time budget was spent"))
+        if ready and time.monotonic() > until[rival.compiled]:
+            result.checks.append(_skip("timed", params, "the time for this problem was spent"))
             continue
         try:
             with rival.enter():
                 call = rival.call(problems, case)
-                estimate = clock.warm(call)
-                check_route(rival, call)
-        except (NotHere, UserError) as error:
-            result.checks.append(_skip("timed", params, str(error)))
-            continue
+                if rival.route:
+                    check_route(rival, call)  # which warms up, too
+                    estimate = clock.seconds(call, LONG)
+                else:
+                    estimate = clock.warm(call)
         except Exception as error:
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            result.checks.append(_skip("timed", params, said))
+            failed[rival.name] = _failure(rivals.torch, error)
             continue
         ready[rival.name] = (rival, call, estimate)
-        samples[rival.name] = []
-    _rounds(ready, samples, clock, random.Random(case.n))
+
+    def failing(name: str, error: Exception) -> None:
+        failed[name] = _failure(rivals.torch, error)
+
+    samples = _rounds(ready, failing, clock, random.Random(case.n), until[False])
+    for name, failure in failed.items():
+        result.checks.append(_skip("timed", {**vars(case), "rival": name}, failure.said))
     assert result.limits is not None
     for name, (rival, _, estimate) in ready.items():
-        values = samples[name] or [estimate]
-        result.points.append(_point(case, rival, values, result.limits, not samples[name]))
+        if name not in failed:
+            values = samples[name] or [estimate]
+            result.points.append(_point(case, rival, values, result.limits, not samples[name]))
+    return sum(failure.fault for failure in failed.values())
 
 
 def _rounds(
     ready: dict[str, tuple[Rival, Call, float]],
-    samples: dict[str, list[float]],
+    failing: Callable[[str, Exception], None],
     clock: Clock,
     chosen: random.Random,
-) -> None:
+    until: float,
+) -> dict[str, list[float]]:
+    """Samples of the rivals that are not hopeless; one that raises is told to ``failing``. The time
+    ends the rounds after the first.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in ready}
     best = min((estimate for _, _, estimate in ready.values()), default=0.0)
     order = [name for name, (_, _, estimate) in ready.items() if estimate < HOPELESS * best]
     for number in range(ROUNDS):
+        if number and time.monotonic() > until:
+            break
         chosen.shuffle(order)
-        for name in order:
+        for name in list(order):
             rival, call, estimate = ready[name]
             if number >= FEW_ROUNDS and estimate > LONG:
                 continue
-            with rival.enter():
-                samples[name].append(clock.seconds(call, estimate))
+            try:
+                with rival.enter():
+                    samples[name].append(clock.seconds(call, estimate))
+            except Exception as error:
+                failing(name, error)
+                order.remove(name)
+    return samples
 
 
 def _point(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from aten_overrides import _names
 from aten_overrides._errors import UserError
 
 COMPLEX_WORK = 4  # a complex multiplication and addition against a real one
@@ -124,6 +125,14 @@ def overridden(op: Operation) -> str:
     return next((entry for entry in op.entries if entry in _runtime.OPS), "")
 
 
+def chooses(op: Operation) -> str:
+    """The operation by whose name the overrides choose and force a back end for ``op``: eigvalsh
+    has its own choice at eigh's entry. "" if they do not.
+    """
+    entry = overridden(op)
+    return op.name if entry and op.name in _names.OPS else entry
+
+
 def work(op: Operation, dtype: str, batch: int, n: int, nrhs: int) -> float:
     """Real floating-point operations of one call."""
     factor = COMPLEX_WORK if dtype.startswith("complex") else 1
@@ -141,26 +150,26 @@ class Problems:
     def __init__(
         self, torch: Any, op: Operation, dtype: str, batch: int, nrhs: int, device: str
     ) -> None:
-        self._torch, self.op, self.batch, self.nrhs = torch, op, batch, nrhs
+        self.torch, self.op, self.batch, self.nrhs = torch, op, batch, nrhs
         self._dtype_name, self._device = dtype, device
         self._source: Any = None
         self._shaped: Any = None
 
     def _dtype(self) -> Any:
-        return getattr(self._torch, self._dtype_name)
+        return getattr(self.torch, self._dtype_name)
 
     def _buffer(self, count: int) -> Any:
         if self._source is None or self._source.numel() < count:
             self._source = self._shaped = None
-            generator = self._torch.Generator(device=self._device).manual_seed(5)
-            self._source = self._torch.randn(
+            generator = self.torch.Generator(device=self._device).manual_seed(5)
+            self._source = self.torch.randn(
                 count, dtype=self._dtype(), device=self._device, generator=generator
             )
         return self._source
 
     def _arguments(self, n: int) -> tuple[Any, Any, Any]:
         """Matrices, pivots (None) and right-hand sides (None) at n."""
-        torch, op, batch = self._torch, self.op, self.batch
+        torch, op, batch = self.torch, self.op, self.batch
         count = batch * n * n
         right = batch * n * self.nrhs if op.rhs else 0
         source = self._buffer(count + right)
@@ -188,4 +197,4 @@ class Problems:
     def call(self, n: int) -> Callable[[], Any]:
         """The call at n, its input ready."""
         a, pivots, b = self._arguments(n)
-        return lambda: self.op.run(self._torch, a, pivots, b)
+        return lambda: self.op.run(self.torch, a, pivots, b)

@@ -12,7 +12,7 @@ from typing import Any
 
 from aten_overrides._errors import UserError
 from aten_overrides.measure.clock import Call
-from aten_overrides.measure.operations import operation, overridden
+from aten_overrides.measure.operations import chooses, operation, overridden
 from aten_overrides.scan.kernels import Trace
 from aten_overrides.scan.search import Skipped
 from aten_overrides.scan.target import Measured, Target
@@ -26,7 +26,7 @@ LONG_MS = 5.0  # of a call; the warm-up of a shorter one holds too much of the h
 class Alternative:
     """A way to run the same call: ``enter`` is a context in which the call takes it.
 
-    entry, route: the overrides' entry and the route it has to take then, empty for any.
+    entry, route: an operation of the overrides and the route it has to take then, empty for any.
     """
 
     name: str
@@ -129,9 +129,10 @@ def alternatives(target: Target, torch: Any) -> tuple[list[Alternative], str]:
         routes = routes_of(entry)
     except UserError as error:
         return stocks, str(error)
-    ours = [Alternative("overrides", partial(forcing, entry, None))]
+    name = chooses(operation(target.op))
+    ours = [Alternative("overrides", partial(forcing, name, None))]
     ours += [
-        Alternative(f"overrides, {route}", partial(forcing, entry, route), entry, route)
+        Alternative(f"overrides, {route}", partial(forcing, name, route), name, route)
         for route in routes
         if route != "stock"
     ]

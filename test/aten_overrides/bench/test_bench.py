@@ -83,6 +83,9 @@ class FakeRivals(Rivals):
     def of(self, case: Case) -> list[Rival]:
         return self._rivals
 
+    def answers(self) -> bool:
+        return True
+
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +117,53 @@ def test_rivals_share_the_rounds_and_failures_are_named() -> None:
     assert reasons.count("c cannot take it") == 2
     assert reasons.count("RuntimeError: out of memory") == 2
     assert reasons[-1] == "cupy cannot be imported"
+
+
+def test_a_rival_that_fails_in_a_round_keeps_no_time() -> None:
+    calls = {"left": 3}
+
+    class Breaking(FakeClock):
+        def seconds(self, call: Callable[[], Any], estimate: float) -> float:
+            taken = super().seconds(call, estimate)
+            calls["left"] -= taken > 1e-3
+            if taken > 1e-3 and calls["left"] == 0:
+                raise RuntimeError("CUDA error: launch failure")
+            return taken
+
+    rivals = FakeRivals(rival("a", 1e-5), rival("b", 2e-5))
+    found = bench(CASES[:1], rivals, Breaking(), 60)
+    assert [row["library"] for row in found.points] == ["a"]
+    assert found.checks[0]["reason"] == "RuntimeError: CUDA error: launch failure"
+    assert found.left_out == []
+    calls["left"] = 3
+    rivals.answers = lambda: False  # type: ignore[method-assign]
+    found = bench(CASES, rivals, Breaking(), 60)
+    assert found.left_out == CASES[1:]
+    assert found.checks[1]["name"] == "device"
+
+
+def test_slow_rivals_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"time": 0.0}
+    monkeypatch.setattr("time.monotonic", lambda: now["time"])
+
+    class Passing(FakeClock):
+        def seconds(self, call: Callable[[], Any], estimate: float) -> float:
+            now["time"] += float(call())
+            return float(call())
+
+        def warm(self, call: Callable[[], Any]) -> float:
+            return self.seconds(call, 0.0) + self.seconds(call, 0.0)
+
+    told: list[int] = []
+    many = grids.cases(
+        [{"op": "eigh", "dtypes": ["float32"], "n": list(range(1, 31)), "batch": [1]}], "test"
+    )
+    rivals = FakeRivals(*(rival(name, seconds) for name, seconds in [("a", 0.01), ("b", 0.2)]))
+    found = bench(many, rivals, Passing(), 40, lambda number, result: told.append(number))
+    assert now["time"] < 40 + 3 * 6  # at most the three calls of one rival too long
+    assert told == list(range(len(told))) and len(found.points) > len(told)
+    assert len(told) + len(found.left_out) == len(many)
+    assert any("time for this problem" in row["reason"] for row in found.checks)
 
 
 def test_figures_of_a_point() -> None:
@@ -151,9 +201,15 @@ def test_command_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     pytest.importorskip("torch")
     grid = tmp_path / "grid.json"
     grid.write_text('[{"op": "qr", "dtypes": ["float32"], "n": [4, 8], "batch": [2]}]')
-    words = ["bench", "--grid", str(grid), "--device", "cpu", "--out", str(tmp_path), "--quiet"]
+    words = ["bench", "--grid", str(grid), "--device", "cpu", "--out", str(tmp_path)]
     assert cli.main([*words, "--png", str(tmp_path / "share.png")]) == 0
-    assert "qr, milliseconds" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "qr, milliseconds" in said.out and "2 of 2: qr float32 2 x 8" in said.err
+    assert cli.main([*words, "--unit", "gflops"]) == 0
+    assert "qr, GFLOP/s (nominal)" in capsys.readouterr().out
+    assert cli.main([*words, "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and said.out.startswith("qr: 2 problems, 2 times of 1 rivals; ")
     (path,) = tmp_path.glob("bench-cpu-torch*.json")
     record = json.loads(path.read_text())
     assert record["meta"]["topic"] == "bench" and record["meta"]["gpu"] is None

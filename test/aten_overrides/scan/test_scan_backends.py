@@ -33,6 +33,8 @@ def test_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(ways) == 2 and reason == ""
     ways, _ = alternatives(Target(op="qr", prefer="cusolver"), TORCH)
     assert [way.name for way in ways] == ["stock, default", "stock, magma"]
+    ways, _ = alternatives(Target(op="eigvalsh"), TORCH)
+    assert ways[-1].entry == "eigvalsh"  # which has its own choice at eigh's entry
     ways, _ = alternatives(Target(op="solve_ex", overrides=True), TORCH)
     assert [way.name for way in ways][:2] == ["overrides", "stock, default"]
     assert alternatives(Target(path="a:b"), TORCH)[1] == "no other back end is known of a callable"

@@ -36,7 +36,7 @@ def milliseconds(target: Target, n: int) -> float:
         "lstsq": 5.0 + n / 15,
         "cholesky_ex": 3.0 * (n / 600) ** 2,
     }
-    whole = each.get(target.op, 6.0 * (n / 512) ** 1.5)
+    whole = each.get(target.op, float(6.0 * (n / 512) ** 1.5))
     return max(0.03, whole * (0.2 if target.overrides else 1.0))
 
 
