@@ -11,11 +11,15 @@ from aten_overrides.bench.report import Point, rival_of
 from aten_overrides.measure import style
 
 MARKERS = "osD^vPX*"
-FIRST = ("overrides", "stock, default")  # in the first two colours
+FIRST = ("overrides", "stock, default")  # in the first two colours, thick
+# Who is drawn before others where there are more curves than colours.
+NEXT = ("stock, cusolver", "cupy", "jax", "batched_cublas", "looped_cusolver", "streamed_cusolver")
 
 
 def curves(points: Sequence[Point], op: str, dtype: str, batch: int) -> dict[str, list[Any]]:
-    """By rival: (n, share of the limit), by n; the fewest right-hand sides only."""
+    """By rival: (n, share of the limit), by n; the fewest right-hand sides only, and no more rivals
+    than there are colours.
+    """
     mine = [
         point
         for point in points
@@ -27,8 +31,8 @@ def curves(points: Sequence[Point], op: str, dtype: str, batch: int) -> dict[str
     for point in sorted(mine, key=lambda one: one["n"]):
         if point["nrhs"] == least:
             found.setdefault(rival_of(point), []).append((point["n"], point["limit_share"]))
-    order = [name for name in FIRST if name in found]
-    return {name: found[name] for name in [*order, *(one for one in found if one not in order)]}
+    order = [name for name in dict.fromkeys([*FIRST, *NEXT, *found]) if name in found]
+    return {name: found[name] for name in order[: len(style.PALETTE)]}
 
 
 def panels(points: Sequence[Point], most: int = 2) -> list[tuple[str, str, int]]:
@@ -80,8 +84,10 @@ def draw_limit(
         ticks = sorted({n for values in found.values() for n, _ in values})
         style.plain_log_axis(axis, ticks if len(ticks) < 8 else ticks[::2])
         axis.set(yscale="log", xlabel="n", title=f"{op}, {dtype}, batch {batch}")
+        axis.set_ylim(top=1.3)
+        axis.axhline(1, color=style.DARK, linewidth=1)
         axis.grid(visible=True, which="major", color=style.LIGHT, linewidth=0.7)
-    axes[0][0].set_ylabel("share of the limit (1 = it)")
+    axes[0][0].set_ylabel("share of the limit")
     axes[0][0].yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     figure.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False

@@ -8,8 +8,8 @@ from typing import Any
 
 from aten_overrides._errors import UserError
 
-# Okabe and Ito's palette, from its first use by most readers' eyes to grey.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#999999")
+# Okabe and Ito's palette, with grey in place of yellow, which is faint on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 BLUE, RED = PALETTE[:2]
 DARK, LIGHT = "#333333", "#dddddd"
 DPI = 200

@@ -13,7 +13,7 @@ from typing import Any
 
 from aten_overrides.measure.clock import Call
 
-MOST_BARS = 400  # of a stored trace; neighbouring ones of the same name are joined until they fit
+MOST_BARS = 600  # of a stored trace; see joined
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,8 @@ class Bar:
 class Trace:
     """One call: how many kernels ran, which, and when.
 
-    names: (name, count, total microseconds), the longest first; bars: the time axis, joined where
-    there are many; span: microseconds from the first start to the last end; what: "kernels" or
-    "operators".
+    names: (name, count, total microseconds), the longest first; bars: the time axis, see joined;
+    span: microseconds from the first start to the last end; what: "kernels" or "operators".
     """
 
     what: str
@@ -103,27 +102,31 @@ def _own_parts(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return parts
 
 
-def joined(bars: Iterable[Bar], span: float, most: int = MOST_BARS) -> tuple[Bar, ...]:
-    """At most ``most`` bars: the shorter gaps between bars of one name and lane are closed first,
-    then short bars are left out.
+def joined(bars: Iterable[Bar], most: int = MOST_BARS) -> tuple[Bar, ...]:
+    """At most ``most`` bars. Where there are more, the first half stays as it was; of those after,
+    each lane's within a slot of time become one: named after what ran longest in it, as long as all
+    together.
     """
-    ordered = sorted(bars, key=lambda bar: (bar.lane, bar.start))
-    gap = span / 1e6
-    while len(ordered) > most and gap < span:
-        kept: list[Bar] = []
-        for bar in ordered:
-            last = kept[-1] if kept else None
-            if (
-                last is not None
-                and (last.lane, last.name) == (bar.lane, bar.name)
-                and bar.start - last.start - last.length <= gap
-            ):
-                end = max(last.start + last.length, bar.start + bar.length)
-                kept[-1] = Bar(last.start, end - last.start, last.name, last.lane)
-            elif bar.length >= gap / 4 or last is None:
-                kept.append(bar)
-        ordered, gap = kept, gap * 2
-    return tuple(ordered[:most])
+    ordered = sorted(bars, key=lambda bar: (bar.start, bar.lane))
+    if len(ordered) <= most:
+        return tuple(ordered)
+    head, rest = ordered[: most // 2], ordered[most // 2 :]
+    start, end = rest[0].start, max(bar.start for bar in rest)
+    count = max(1, (most - len(head)) // len({bar.lane for bar in rest}))
+    width = (end - start) / count or 1.0
+    slots: dict[tuple[int, int], list[Bar]] = {}
+    for bar in rest:
+        slot = min(count - 1, int((bar.start - start) / width))
+        slots.setdefault((slot, bar.lane), []).append(bar)
+    return tuple(head + [_as_one(inside) for _, inside in sorted(slots.items())])
+
+
+def _as_one(bars: Sequence[Bar]) -> Bar:
+    lengths: Counter[str] = Counter()
+    for bar in bars:
+        lengths[bar.name] += bar.length  # type: ignore[assignment]
+    ((longest, _),) = lengths.most_common(1)
+    return Bar(bars[0].start, float(sum(lengths.values())), longest, bars[0].lane)
 
 
 def read_trace(events: Sequence[dict[str, Any]]) -> Trace | None:
@@ -152,7 +155,7 @@ def read_trace(events: Sequence[dict[str, Any]]) -> Trace | None:
         totals[bar.name] += bar.length  # type: ignore[assignment]
     names = tuple((name, counts[name], float(total)) for name, total in totals.most_common())
     span = max(bar.start + bar.length for bar in bars)
-    return Trace(what, calls, span, names, joined(bars, span))
+    return Trace(what, calls, span, names, joined(bars))
 
 
 def _lane(event: dict[str, Any]) -> int:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aten_overrides.measure import style
+from aten_overrides.scan.backends import Side
 from aten_overrides.scan.kernels import Trace
 from aten_overrides.scan.report import milliseconds
 from aten_overrides.scan.run import Explained, Scan
 
 MOST_MARKED = 8
-NAMED_KERNELS = 6
+NAMED_KERNELS = 7
 
 
 def worst_traced(scan: Scan) -> Explained | None:
@@ -87,28 +88,47 @@ def _curve(axis: Any, scan: Scan) -> None:
 
 
 def _colours(traces: list[Trace]) -> dict[str, str]:
-    """A colour for each of the kernels that take most time on both sides together."""
-    totals: dict[str, float] = {}
+    """A colour for each of the kernels that take most of the time, each trace's counted alike."""
+    shares: dict[str, float] = {}
     for trace in traces:
+        whole = sum(total for _, _, total in trace.names) or 1.0
         for name, _, total in trace.names:
-            totals[name] = totals.get(name, 0.0) + total
-    named = sorted(totals, key=lambda name: -totals[name])[:NAMED_KERNELS]
+            shares[name] = shares.get(name, 0.0) + total / whole
+    named = sorted(shares, key=lambda name: -shares[name])[:NAMED_KERNELS]
     return dict(zip(named, style.PALETTE, strict=False))
 
 
 def _kernels(axis: Any, worst: Explained) -> None:
-    traces = [trace for trace in worst.traces if trace is not None]
-    colours = _colours(traces)
-    span = max(trace.span for trace in traces)
+    rows = [
+        (label(side, trace), trace)
+        for side, trace in zip(worst.sides, worst.traces, strict=True)
+        if trace is not None
+    ]
+    colours = _colours([trace for _, trace in rows])
+    _bars(axis, rows, colours, max(trace.span for _, trace in rows))
+    _legend(axis, rows, colours, {"bbox_to_anchor": (0.45, -0.28), "loc": "upper center"})
+
+
+def label(side: Side, trace: Trace, who: str = "") -> str:
+    """What a row of kernels is of, in two or three lines."""
+    chosen = ", ".join(part.rpartition(": ")[2] for part in side.chosen.split(", "))
+    what = f"{who}, n = {side.size}" if who else f"n = {side.size}"
+    parts = [f"{what}: {milliseconds(side.ms)}", *[chosen] * bool(chosen)]
+    return "\n".join([*parts, f"{trace.launches} {trace.what}"])
+
+
+def _bars(
+    axis: Any, rows: Sequence[tuple[str, Trace]], colours: Mapping[str, str], span: float
+) -> None:
+    """Rows of kernels on one time axis of ``span`` microseconds."""
     scale, unit = (1e-3, "milliseconds") if span > 1000 else (1.0, "microseconds")
-    ticks, labels = [], []
-    row = 0.0
-    for side, trace in zip(worst.sides, traces, strict=True):
-        lanes = max((bar.lane for bar in trace.bars), default=0) + 1
-        height = 1 / lanes
+    for row, (_, trace) in enumerate(rows):
+        height = 1 / (max((bar.lane for bar in trace.bars), default=0) + 1)
         for bar in trace.bars:
+            if bar.start > span:
+                continue
             axis.barh(
-                row + bar.lane * height,
+                1.2 * row + bar.lane * height,
                 max(bar.length, span / 4000) * scale,
                 left=bar.start * scale,
                 height=0.8 * height,
@@ -116,26 +136,56 @@ def _kernels(axis: Any, worst: Explained) -> None:
                 color=colours.get(bar.name, style.PALETTE[-1]),
                 linewidth=0,
             )
-        ticks.append(row + 0.4)
-        chosen = f"\n{side.chosen}" if side.chosen else ""
-        labels.append(
-            f"n = {side.size}{chosen}\n{trace.launches} {trace.what}\n{milliseconds(side.ms)}"
-        )
-        row += 1.2
-    axis.set_yticks(ticks, labels, fontsize=8)
+    axis.set_yticks([1.2 * row + 0.4 for row in range(len(rows))], [words for words, _ in rows])
+    axis.tick_params(axis="y", labelsize=8, length=0)
+    axis.set_xlim(0, span * scale)
     axis.invert_yaxis()
-    axis.set(xlabel=f"{unit} from the first {traces[0].what.removesuffix('s')}'s start")
-    handles = [axis.barh(0, 0, color=colour) for colour in colours.values()]
+    what = rows[0][1].what.removesuffix("s")
+    axis.set(xlabel=f"{unit} from the first {what}'s start")
+
+
+def _legend(
+    place: Any,
+    rows: Sequence[tuple[str, Trace]],
+    colours: Mapping[str, str],
+    where: Mapping[str, Any],
+) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=colour) for colour in colours.values()]
     names = [name if len(name) <= 40 else f"{name[:37]}..." for name in colours]
-    if any(bar.name not in colours for trace in traces for bar in trace.bars):
-        handles.append(axis.barh(0, 0, color=style.PALETTE[-1]))
+    if any(bar.name not in colours for _, trace in rows for bar in trace.bars):
+        handles.append(Patch(color=style.PALETTE[-1]))
         names.append("others")
-    axis.legend(
-        handles,
-        names,
-        fontsize=7,
-        ncols=2,
-        frameon=False,
-        loc="upper center",
-        bbox_to_anchor=(0.45, -0.28),
+    place.legend(handles, names, fontsize=8, ncols=3, frameon=False, **where)
+
+
+def draw_timelines(
+    rows: Sequence[tuple[str, Trace]],
+    title: str,
+    path: Path,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """The kernels of several calls on one time axis, and its beginning enlarged: as much as the
+    shortest call takes. UserError without matplotlib.
+    """
+    plt = style.pyplot()
+    spans = sorted(trace.span for _, trace in rows)
+    views = [spans[-1]] if spans[0] > spans[-1] / 3 else [spans[-1], 1.1 * spans[0]]
+    figure, axes = plt.subplots(
+        len(views),
+        1,
+        figsize=(style.WIDTH, 1.8 + 0.6 * len(rows) + 0.4 * len(rows) * (len(views) - 1)),
+        squeeze=False,
+        gridspec_kw={"height_ratios": [0.6, 0.4][: len(views)]},
+        layout="constrained",
     )
+    colours = _colours([trace for _, trace in rows])
+    _bars(axes[0][0], rows, colours, views[0])
+    if len(views) > 1:
+        short = [(words.partition("\n")[0], trace) for words, trace in rows]
+        _bars(axes[1][0], short, colours, views[1])
+        axes[1][0].set_title("the beginning, enlarged", fontsize=9, loc="left")
+    _legend(figure, rows, colours, {"loc": "outside lower center"})
+    figure.suptitle(title, fontsize=10)
+    style.save(figure, path, metadata)

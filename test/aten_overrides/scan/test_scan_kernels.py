@@ -61,12 +61,20 @@ def test_operators_have_their_own_time() -> None:
 
 
 def test_many_bars_are_joined() -> None:
-    bars = [Bar(10.0 * i, 9.0, "a" if i < 5000 else "b", 0) for i in range(10_000)]
-    few = joined(bars, 100_000.0)
-    assert len(few) <= kernels.MOST_BARS
-    assert {bar.name for bar in few} == {"a", "b"}
-    assert min(bar.start for bar in few) == 0
-    assert max(bar.start + bar.length for bar in few) == 99_999
+    bars = [Bar(10.0 * i, 9.0 if i % 3 else 1.0, "ab"[i % 3 > 0], i % 2) for i in range(10_000)]
+    few = joined(bars)
+    assert kernels.MOST_BARS * 0.9 < len(few) <= kernels.MOST_BARS
+    half = kernels.MOST_BARS // 2
+    assert few[:half] == tuple(bars[:half])
+    assert {bar.name for bar in few[half:]} == {"b"}  # what runs longest
+    assert sum(bar.length for bar in few) == pytest.approx(sum(bar.length for bar in bars))
+    for lane in (0, 1):
+        mine = [bar for bar in few if bar.lane == lane]
+        ends = [bar.start + bar.length for bar in mine]
+        assert all(end <= bar.start for end, bar in zip(ends, mine[1:], strict=False))
+        assert max(ends) > 99_800 - 400
+    assert set(joined(few)) == set(few)
+    assert joined(bars[:5]) == tuple(bars[:5])
 
 
 @pytest.mark.parametrize(

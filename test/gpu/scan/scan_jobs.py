@@ -60,7 +60,7 @@ def short(data: dict[str, Any]) -> dict[str, Any]:
     for finding in data["findings"]:
         for trace in finding["traces"]:
             if trace is not None:
-                bars = joined([Bar(*bar) for bar in trace["bars"]], trace["span_us"], MOST_BARS)
+                bars = joined([Bar(*bar) for bar in trace["bars"]], MOST_BARS)
                 trace["bars"] = [[bar.start, bar.length, bar.name, bar.lane] for bar in bars]
     return {**data, "samples": []}
 
