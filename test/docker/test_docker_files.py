@@ -23,6 +23,7 @@ BAKE = ROOT / "docker/docker-bake.hcl"
 COMPOSE = ROOT / "docker/compose.yaml"
 WORKFLOW = ROOT / ".github/workflows/images.yml"
 TOP, STAGES = dockerfile.read()
+HOW_TO_RUN = (COMPOSE.read_text(), WORKFLOW.read_text(), (ROOT / "docker/README.md").read_text())
 OWN = "/opt/aten-overrides/tools/patchset"
 
 
@@ -158,6 +159,27 @@ def test_the_defaults_exist_here() -> None:
         lines = (ROOT / f"docker/requirements/{name}.txt").read_text().splitlines()
         pins = [line for line in lines if line[:1] != "#"]
         assert pins and all(re.match(r"[\w.-]+==[\w.]+(;|$)", line) for line in pins)
+
+
+def test_what_goes_into_one_image_has_one_version() -> None:
+    wheel = bake()["variable"]["WHEEL"]["default"]
+    lists = (ROOT / f"tools/requirements/torch-{wheel}.txt", ROOT / "docker/requirements/test.txt")
+    pins: dict[str, set[str]] = {}
+    for path in lists:
+        for name, version in re.findall(r"^([\w.-]+)={2,3}([^\s;]+)", path.read_text(), re.M):
+            pins.setdefault(name.lower().replace("_", "-"), set()).add(version)
+    assert len(pins) > 20 and {n: found for n, found in pins.items() if len(found) > 1} == {}
+
+
+def test_the_tests_run_as_whoever_the_user_is() -> None:
+    for service in yaml.safe_load(COMPOSE.read_text())["services"].values():
+        names = re.findall(r"\$\{(\w+):-1000\}", service["user"])
+        assert len(names) == 2 and not {"UID", "GID"} & set(names)  # bash lets nobody set those
+        assert all(f"{name}=$(id -" in text for name in names for text in HOW_TO_RUN)
+        steps = dict(STAGES[service["build"]["target"]].steps)  # the last of each
+        # A user of another number cannot enter the home folder that useradd made.
+        assert (steps["WORKDIR"], steps["ENV"]) == ("/tmp", "HOME=/tmp USER=torch")
+        assert set(service["build"]["args"]) <= set(bake()["variable"])
 
 
 def test_what_the_steps_need_is_in_the_context() -> None:

@@ -172,6 +172,13 @@ def test_the_gpus_facts_decide(world: World, capsys: pytest.CaptureFixture[str])
     assert not world.report.exists()
 
 
+def test_a_report_that_cannot_be_written_is_told_before_the_tests(world: World) -> None:
+    world.report = Path("/proc/report.json")  # where not even root makes a file
+    with pytest.raises(UserError, match=r"--report: user \d+ cannot write to /proc: "):
+        world.run()
+    assert not list((world.folder / "tree").rglob("__pycache__"))
+
+
 # --- the list -------------------------------------------------------------------------------------
 
 

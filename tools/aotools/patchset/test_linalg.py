@@ -153,6 +153,19 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("pytest", nargs="*", help="more for pytest, after --")
 
 
+def _require_writable(folder: Path) -> None:
+    """UserError unless a report can be written there: known before the tests, not hours later."""
+    env.make_folder(folder)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(
+            f"--report: user {os.getuid()} cannot write to {folder}: {error.strerror}. Name "
+            "another folder; in a container, run it as a user who may write to the mounted one "
+            "(docker/README.md)"
+        ) from None
+
+
 def run(base: Base, options: argparse.Namespace, source: Callable[[], Path]) -> int:
     """Runs the tests, prints the summary, writes the report."""
     tree = (options.tree or env.ROOT / "build" / base.name / "src").expanduser().absolute()
@@ -183,6 +196,8 @@ def run(base: Base, options: argparse.Namespace, source: Callable[[], Path]) -> 
             print(f"would skip {skip.test}: {skip.reason}")
         print(f"would run {file} with {python}")
         return 0
+    if options.report:
+        _require_writable(options.report.absolute().parent)
     outcomes, trouble = run_tests(python, file, environment, settings, rest)
     result = Result(facts, outcomes, trouble=trouble)
     result.skipped_by_list = sorted(
@@ -207,6 +222,5 @@ def run(base: Base, options: argparse.Namespace, source: Callable[[], Path]) -> 
             "stale": result.stale,
             "trouble": trouble,
         }
-        env.make_folder(options.report.absolute().parent)
         env.write_file(options.report.absolute(), json.dumps(report, indent=1) + "\n")
     return result.exit_code
