@@ -96,16 +96,16 @@ def test_document(folder: Path) -> None:
         scan(Explained(fall), op="qr"),
         cut,
     )
-    assert cliffs.sync(check=True)[0].startswith("cliffs-solve_ex-float32-nvidia-h200")
+    assert cliffs.sync(check=True)[0].startswith("cliffs-solve_ex-float32-b64-n500-nvidia-h200")
     cliffs.sync(check=False)
     assert cliffs.sync(check=True) == []
     text = cliffs.document_path().read_text()
     assert_expected_inline(
         text[text.index("NVIDIA H200") :],
         """\
-NVIDIA H200, driver 580.1, torch 2.11.0+cu130, 2026-12-01; [record](test/gpu/records/cliffs-nvidia-h200-torch2.11.0.json), made by `python3 test/gpu/scan/run.py`.
+NVIDIA H200, driver 580.1, torch 2.11.0+cu130, 2026-12-01; [record](../test/gpu/records/cliffs-nvidia-h200-torch2.11.0.json), made by `python3 test/gpu/scan/run.py`.
 
-![cliffs-solve_ex-float32-nvidia-h200-torch2.11.0](../test/gpu/records/figures/cliffs-solve_ex-float32-nvidia-h200-torch2.11.0.png)
+![cliffs-solve_ex-float32-b64-n500-nvidia-h200-torch2.11.0](../test/gpu/records/figures/cliffs-solve_ex-float32-b64-n500-nvidia-h200-torch2.11.0.png)
 
 ## In stock torch
 

@@ -36,7 +36,7 @@ the sizes below are the slow ones. The factor is what a call takes more than the
 on the other side. Only what was scanned is listed: a stretch narrower than the distance of the
 measured sizes may be missing, and other batches may have other cliffs.
 
-This file is written by `python -m aotools.cliffs` from the record; do not edit it.
+This file is written by `tools/readme` from the record; do not edit it.
 """
 
 # --- the record ---
@@ -148,7 +148,7 @@ def document(path: Path | None, record: Mapping[str, Any] | None, figures: Seque
         for scan in stock
         for explained in _kept(scan)
     ]
-    parts = [HEAD, readme.caption(path, record["meta"])]
+    parts = [HEAD, readme.caption(path, record["meta"]).replace("](test/", "](../test/")]
     parts += [f"![{name.stem}]({_link(name)})" for name in figures]
     parts.append("## In stock torch")
     if rows:
@@ -221,7 +221,13 @@ def pictures(path: Path, record: Mapping[str, Any]) -> list[tuple[Path, Scan, st
     made = []
     for _, scan in sorted(traced, key=lambda pair: -pair[0])[:PICTURES]:
         target, machine = scan.target, path.stem.partition("-")[2]
-        name = f"cliffs-{target.op}-{target.dtype}-{machine}.png"
+        words = [
+            target.op,
+            target.dtype,
+            f"b{target.batch}",
+            *[target.prefer] * bool(target.prefer),
+        ]
+        name = f"cliffs-{'-'.join(words)}-n{scan.wanted[0]}-{machine}.png"
         digest = hashlib.sha256(json.dumps(scan.json(), sort_keys=True).encode())
         for module in (picture, kernels, style):
             digest.update(Path(str(module.__file__)).read_bytes())

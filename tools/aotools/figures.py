@@ -1,6 +1,7 @@
 """Pictures and tables for README.md beside the cliff: the map of chosen back ends, the share of the
-limit over n, and the bench's table. ``PARTS`` are generated parts for aotools.readme; ``sync``
-draws the pictures.
+limit over n, the bench's table, the kernels at both sides of the cliff, and what scan and bench ran
+on. ``PARTS`` are generated parts for aotools.readme; ``sync`` draws the pictures. A part whose
+record is not there yet is empty.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from aten_overrides._explain import Explainer, Question
 from aten_overrides._select import Facts, Problem
 from aten_overrides.bench import picture, report
 from aten_overrides.measure import style
+from aten_overrides.scan import kernels
+from aten_overrides.scan import picture as scan_picture
+from aten_overrides.scan.backends import Side
 
 TOPIC = "bench"
-NO_RECORD = "*No record yet: `aten-overrides bench` on a machine with a GPU makes it.*"
+CLIFFS = "cliffs"
 MAP_DTYPE = "float32"
 SIZES = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 511, 512, 768, 1024, 1536, 2048)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -133,7 +137,7 @@ def limit_picture() -> str:
     """The share of the limit over n, with its words."""
     found = readme.load_record(TOPIC)
     if found is None:
-        return NO_RECORD
+        return ""
     path, record = found
     image = f"![Share of the limit over n]({_limit_path(path).relative_to(readme.ROOT)})"
     return f"{image}\n\n{readme.caption(path, record['meta'])}"
@@ -143,28 +147,157 @@ def _limit_path(record: Path) -> Path:
     return record.parent / "figures" / f"limit-{record.stem.partition('-')[2]}.png"
 
 
+# Columns of the table: the rivals' names in the record; the best of the others in one.
+COLUMNS = {
+    "stock, default": "stock",
+    "stock, cusolver": 'stock, "cusolver"',
+    "overrides": "overrides",
+    "cupy": "CuPy",
+    "jax": "JAX",
+}
+LEFT_OUT = ("stock, magma",)  # as the default for what is in the table
+SIZES_SHOWN = {"solve_ex": (512,), "lu_factor_ex": (64, 256, 512, 1024, 2048)}
+
+
 def bench_table() -> str:
-    """Milliseconds of all rivals by problem; the fastest in bold."""
+    """Milliseconds of the rivals at some problems, the fastest in bold, and the overrides' share of
+    the limit.
+    """
     found = readme.load_record(TOPIC)
     if found is None:
-        return NO_RECORD
+        return ""
     path, record = found
-    points = record["points"]
-    rivals = list(dict.fromkeys(map(report.rival_of, points)))
-    cells = {(report.problem_of(point), report.rival_of(point)): point["ms"] for point in points}
+    times: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+    for point in record["points"]:
+        problem, rival = report.problem_of(point), report.rival_of(point)
+        if problem[3] in SIZES_SHOWN.get(problem[0], (problem[3],)):
+            times.setdefault(problem, {})[rival] = point
+    seen = {rival for rivals in times.values() for rival in rivals}
+    columns = [name for name in COLUMNS if name in seen]
+    rows = [_bench_row(problem, rivals, columns) for problem, rivals in times.items()]
+    head = ["milliseconds", "matrices x n", *(COLUMNS[name] for name in columns)]
+    head += ["best routine by itself", "overrides, of the limit"]
+    text = readme.table(head, rows, numbers=len(head) - 2)
+    words = (
+        "Medians. The last column but one: the fastest of cuBLAS's, cuSOLVER's and our routines, "
+    )
+    words += "called directly (`lu_factor_ex`, `eigh`) or forced within torch's operation."
+    return f"{text}\n\n{words} {readme.caption(path, record['meta'])}"
+
+
+def _bench_row(
+    problem: tuple[Any, ...], rivals: Mapping[str, Mapping[str, Any]], columns: Sequence[str]
+) -> list[str]:
+    op, dtype, batch, n, nrhs = problem
+    best = min(point["ms"] for point in rivals.values())
+
+    def cell(point: Mapping[str, Any] | None, name: str = "") -> str:
+        if point is None:
+            return ""
+        shown = readme.milliseconds(point["ms"])
+        return (f"**{shown}**" if point["ms"] == best else shown) + (f" ({name})" if name else "")
+
+    row = [f"`{op}` {dtype}", f"{batch} x {n}" + (f", {nrhs} rhs" if nrhs > 1 else "")]
+    row += [cell(rivals.get(name)) for name in columns]
+    others = {
+        name: point
+        for name, point in rivals.items()
+        if name not in COLUMNS and name not in LEFT_OUT
+    }
+    first = min(others, key=lambda name: others[name]["ms"], default="")
+    row.append(cell(others.get(first), first))
+    ours = rivals.get("overrides")
+    share = ours.get("limit_share") if ours is not None else None
+    return [*row, f"{100 * share:.2g} %" if share is not None else ""]
+
+
+# --- what the tools ran on ---
+
+
+def tools_status() -> str:
+    """What scan and bench were run on, by the records there are."""
+    scanned, timed = readme.load_record(CLIFFS), readme.load_record(TOPIC)
+    lines = []
+    if scanned is not None:
+        _, record = scanned
+        counts = {library: [0, 0] for library in ("stock", "overrides")}
+        for scan in record["scans"]:
+            library = "overrides" if scan["target"]["overrides"] else "stock"
+            kept = [one for one in scan["findings"] if one["confidence"] != "AMBIGUOUS"]
+            counts[library][0] += 1
+            counts[library][1] += len(kept)
+        (scans, cliffs), (ours, left) = counts["stock"], counts["overrides"]
+        lines.append(
+            f"On the {record['meta']['gpu']} `scan` found {cliffs} cliffs in {scans} ranges of "
+            f"stock torch, and {left} in the {ours} of them that the overrides cover: "
+            "[docs/cliffs.md](docs/cliffs.md)."
+        )
+    if timed is not None:
+        _, record = timed
+        problems = {report.problem_of(point) for point in record["points"]}
+        mean = _geometric_mean(_ratios(record["points"]) or [1.0])
+        lines.append(
+            f"`bench` timed {len(problems)} problems there; stock torch takes {mean:.1f} times as "
+            "long as with the overrides, on average ([table](#figures))."
+        )
+    if scanned is None and timed is None:
+        return (
+            "`scan` and `bench` were tested on the CPU and on stand-ins; neither has run on a GPU "
+            "yet."
+        )
+    missing = [name for name, found in (("scan", scanned), ("bench", timed)) if found is None]
+    lines += [f"`{name}` has not run on a GPU yet." for name in missing]
+    return "\n".join(lines)
+
+
+def _ratios(points: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Stock's time over the overrides', by problem."""
+    times = {(report.problem_of(point), report.rival_of(point)): point["ms"] for point in points}
+    return [
+        ms / times[problem, "overrides"]
+        for (problem, rival), ms in times.items()
+        if rival == "stock, default" and (problem, "overrides") in times
+    ]
+
+
+# --- the kernels at both sides of the cliff ---
+
+
+def timelines(record: Mapping[str, Any]) -> list[tuple[str, kernels.Trace]]:
+    """The rows of the picture: label and trace of each size, stock's first."""
     rows = []
-    for problem in dict.fromkeys(map(report.problem_of, points)):
-        op, dtype, batch, n, nrhs = problem
-        best = min(ms for key, ms in cells.items() if key[0] == problem)
-        row = [f"`{op}` {dtype}", f"{batch} x {n}" + (f", {nrhs} rhs" if nrhs else "")]
-        for rival in rivals:
-            ms = cells.get((problem, rival))
-            shown = "" if ms is None else readme.milliseconds(ms)
-            row.append(f"**{shown}**" if ms == best else shown)
-        rows.append(row)
-    head = ("milliseconds", "matrices x n", *rivals)
-    text = readme.table(head, rows, numbers=len(rivals))
-    return f"{text}\n\n{readme.caption(path, record['meta'])}"
+    for one in record.get("timelines", []):
+        who = "overrides" if one["target"]["overrides"] else "stock"
+        for side, trace in zip(one["sides"], one["traces"], strict=True):
+            if trace is not None:
+                shown = Side(side["size"], side["chosen"], side["ms"])
+                found = kernels.trace_of(trace)
+                rows.append((scan_picture.label(shown, found, who), found))
+    return rows
+
+
+def timelines_title(record: Mapping[str, Any]) -> str:
+    """What the picture is of."""
+    meta, target = record["meta"], record["timelines"][0]["target"]
+    prefer = f'stock with preference "{target["prefer"]}"' if target["prefer"] else "stock"
+    return (
+        f"Kernels of one {target['op']}, {target['dtype']}, {target['batch']} matrices of n x n:\n"
+        f"{prefer}, and with the overrides; {meta['gpu']}, torch {meta['torch']}, {meta['date']}"
+    )
+
+
+def _kernels_path(record: Path) -> Path:
+    return record.parent / "figures" / f"kernels-{record.stem.partition('-')[2]}.png"
+
+
+def kernels_picture() -> str:
+    """The kernels of one call at 511 and 512, in stock torch and with the overrides."""
+    found = readme.load_record(CLIFFS)
+    if found is None or not timelines(found[1]):
+        return ""
+    path, record = found
+    image = f"![The kernels of one call]({_kernels_path(path).relative_to(readme.ROOT)})"
+    return f"{image}\n\n{readme.caption(path, record['meta'])}"
 
 
 # --- pictures ---
@@ -173,7 +306,7 @@ def bench_table() -> str:
 def _digest(data: object) -> str:
     text = json.dumps(data, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode())
-    for file in (__file__, picture.__file__, style.__file__):
+    for file in (__file__, picture.__file__, scan_picture.__file__, style.__file__):
         digest.update(Path(str(file)).read_bytes())
     return digest.hexdigest()
 
@@ -203,6 +336,17 @@ def _pictures() -> list[tuple[Path, str, Callable[[Path, Mapping[str, str]], Non
                 lambda path, metadata: picture.draw_limit(meta, points, path, metadata),
             )
         )
+    scanned = readme.load_record(CLIFFS)
+    rows = timelines(scanned[1]) if scanned is not None else []
+    if scanned is not None and rows:
+        title = timelines_title(scanned[1])
+        drawn.append(
+            (
+                _kernels_path(scanned[0]),
+                _digest([title, scanned[1]["timelines"]]),
+                lambda path, metadata: scan_picture.draw_timelines(rows, title, path, metadata),
+            )
+        )
     return drawn
 
 
@@ -222,5 +366,7 @@ def sync(*, check: bool) -> list[str]:
 PARTS: dict[str, Callable[[], str]] = {
     "backend-map": backend_map,
     "bench-table": bench_table,
+    "kernels-picture": kernels_picture,
     "limit-picture": limit_picture,
+    "tools-status": tools_status,
 }
