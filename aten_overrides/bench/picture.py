@@ -93,7 +93,7 @@ def draw_limit(
         handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
     )
     figure.suptitle(
-        "Limit: nominal work at the speed of a matrix product, or one read and write\n"
+        "Limit: nominal work at the speed of a matrix product, or memory read and written once\n"
         f"{meta['gpu'] or meta.get('cpu')}, torch {meta['torch']}, {meta['date']}",
         fontsize=10,
     )

@@ -19,8 +19,8 @@ is cuBLAS's, cuSOLVER's and our own routines, called directly where the operatio
 torch's operation; CuPy and JAX where installed (JAX's times include its wait for the result). All
 rivals of a problem are timed in the same rounds, in random order, by events behind a flushed L2
 cache. The limit is measured in the same run: the nominal work at the speed of a large matrix
-product without TF32, or one read and write of the matrices at the speed of a copy, whichever is
-longer. The record of --out is written whole after every problem.
+product without TF32, or the matrices read and the result written once at the speed of a copy,
+whichever is longer. The record of --out is written whole after every problem.
 
 exit code: 0 all was timed, 1 something was left out for want of time, 2 nothing could be timed.
 """

@@ -16,8 +16,9 @@ COMPLEX_WORK = 4  # a complex multiplication and addition against a real one
 class Operation:
     """``work``: real floating-point operations by (n, nrhs), LAPACK's counts; nominal where an
     iteration decides. input: "general", "positive" definite or "factored" (LU and pivots). rhs:
-    whether there are right-hand sides. entries: of torch's linalg library, those that decide its
-    speed; the first that the overrides have is the one whose routes are compared.
+    whether there are right-hand sides. written: matrices of n x n in the result. entries: of
+    torch's linalg library, those that decide its speed; the first that the overrides have is the
+    one whose routes are compared.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Operation:
     work: Callable[[int, int], float]
     input: str = "general"
     rhs: bool = False
+    written: int = 1
     entries: tuple[str, ...] = ()
 
 
@@ -46,6 +48,7 @@ OPERATIONS = {
             lambda torch, a, p, b: torch.linalg.solve_ex(a, b),
             lambda n, nrhs: 2 / 3 * n**3 + 2 * n**2 * nrhs,
             rhs=True,
+            written=0,
             entries=("lu_factor",),
         ),
         Operation(
@@ -60,22 +63,29 @@ OPERATIONS = {
             lambda n, nrhs: 2.0 * n**2 * nrhs,
             input="factored",
             rhs=True,
+            written=0,
             entries=("lu_solve",),
         ),
         Operation(
             "slogdet",
             lambda torch, a, p, b: torch.linalg.slogdet(a),
             _cube(2 / 3),
+            written=0,
             entries=("lu_factor",),
         ),
         Operation(
-            "det", lambda torch, a, p, b: torch.linalg.det(a), _cube(2 / 3), entries=("lu_factor",)
+            "det",
+            lambda torch, a, p, b: torch.linalg.det(a),
+            _cube(2 / 3),
+            written=0,
+            entries=("lu_factor",),
         ),
         Operation("eigh", lambda torch, a, p, b: torch.linalg.eigh(a), _cube(9), entries=("eigh",)),
         Operation(
             "eigvalsh",
             lambda torch, a, p, b: torch.linalg.eigvalsh(a),
             _cube(4 / 3),
+            written=0,
             entries=("eigh",),
         ),
         Operation(
@@ -89,20 +99,29 @@ OPERATIONS = {
             "qr",
             lambda torch, a, p, b: torch.linalg.qr(a),
             _cube(8 / 3),
+            written=2,
             entries=("geqrf", "orgqr"),
         ),
         Operation(
             "svdvals",
             lambda torch, a, p, b: torch.linalg.svdvals(a),
             _cube(8 / 3),
+            written=0,
             entries=("svd",),
         ),
-        Operation("svd", lambda torch, a, p, b: torch.linalg.svd(a), _cube(22), entries=("svd",)),
+        Operation(
+            "svd",
+            lambda torch, a, p, b: torch.linalg.svd(a),
+            _cube(22),
+            written=2,
+            entries=("svd",),
+        ),
         Operation(
             "lstsq",
             lambda torch, a, p, b: torch.linalg.lstsq(a, b),
             lambda n, nrhs: 4 / 3 * n**3 + 4 * n**2 * nrhs,
             rhs=True,
+            written=0,
             entries=("gels", "geqrf", "lstsq"),
         ),
         Operation("matmul", lambda torch, a, p, b: torch.matmul(a, a), _cube(2)),

@@ -13,6 +13,7 @@ from aten_overrides.scan.report import milliseconds
 from aten_overrides.scan.run import Explained, Scan
 
 MOST_MARKED = 8
+WIDE = 20.0  # largest over smallest value from which the axis is logarithmic
 NAMED_KERNELS = 7
 
 
@@ -63,7 +64,12 @@ def _curve(axis: Any, scan: Scan) -> None:
     high = [scale * work[n] / scan.levels[n][1] for n in sizes]
     axis.fill_between(sizes, low, high, color=style.BLUE, alpha=0.2, linewidth=0)
     axis.plot(sizes, middle, color=style.BLUE, marker="o", markersize=2.5, linewidth=1)
-    axis.set(xlabel="n", ylabel=unit, ylim=(0, None))
+    axis.set(xlabel="n", ylabel=unit)
+    if middle and max(middle) > WIDE * min(middle):
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        axis.set_ylim(0, None)
     axis.grid(visible=True, color=style.LIGHT, linewidth=0.7)
     certain = sorted(
         (one.finding for one in scan.findings if not one.finding.ambiguous),

@@ -17,6 +17,7 @@ from aten_overrides.scan.series import Jump, Samples
 
 LEAST_SIZES = 9  # of a sweep; where even these take too long with all rounds, they get FEW_ROUNDS
 FEW_ROUNDS = 3
+STAGE = 0.25  # of the time left: what one stage of the refinement may take
 WARM_UPS = 0  # the round of the warm-ups that count as samples
 
 
@@ -161,6 +162,8 @@ class Search:
         self.saved()
 
     def _guess(self, size: int) -> float:
+        if size in self.costs:
+            return self.costs[size]
         known = [other for other in self.costs if other not in self.skipped]
         near = min(known, key=lambda other: abs(other - size), default=None)
         return self.costs[near] if near is not None else 0.0
@@ -202,28 +205,34 @@ class Search:
 
     def _refine(self) -> None:
         while True:
-            middles, pairs = self._undecided()
-            if not middles and not pairs:
+            undecided = self._undecided()
+            if not undecided:
                 return
-            group = {size for triple in middles for size in triple}
-            for below, size in pairs:
-                group.update(self._window(below, size))
+            group: set[int] = set()
+            for sizes in undecided:
+                wider = group | set(sizes)
+                # Where time is short, the largest jumps are decided rather than none.
+                if group and self.rounds * sum(map(self._guess, wider)) > STAGE * self.left():
+                    break
+                group = wider
             for _ in range(self.rounds):
                 self._one_round(sorted(group))
             self.saved()
 
-    def _undecided(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
-        """Candidates to halve (below, middle, size), and those to time again (below, size)."""
-        middles, pairs = [], []
-        for jump in self.samples.jumps():
+    def _undecided(self) -> list[list[int]]:
+        """The candidates, the largest jump first: the sizes to time next for each, which are its
+        ends and its middle, or where they are neighbours those around it too.
+        """
+        found = []
+        for jump in sorted(self.samples.jumps(), key=lambda one: -abs(one.log_factor)):
             if not self._open(jump):
                 continue
             middle = self._middle(jump.below, jump.size)
             if middle is not None:
-                middles.append((jump.below, middle, jump.size))
+                found.append([jump.below, middle, jump.size])
             elif self._judge(jump) is None:
-                pairs.append((jump.below, jump.size))
-        return middles, pairs
+                found.append(self._window(jump.below, jump.size))
+        return found
 
     def _open(self, jump: Jump) -> bool:
         """Whether a jump of the least factor cannot be ruled out."""

@@ -174,6 +174,10 @@ def test_figures_of_a_point() -> None:
     assert row["limit_share"] == pytest.approx(operations / 1e12 / 64e-5, rel=1e-3)
     small = Case("inv_ex", "float32", 1, 4, 0)
     assert Limits(1e9, {"float32": 1e30}).seconds(small) == pytest.approx(2 * 16 * 4 / 1e9)
+    solve = Case("lu_solve", "float32", 2, 4, 3)  # reads the factors only
+    assert Limits(1e9, {"float32": 1e30}).seconds(solve) == pytest.approx(
+        2 * (16 + 2 * 12) * 4 / 1e9
+    )
     wide = Case("inv_ex", "complex64", 1, 4, 0)
     assert Limits(1e30, {"float32": 1e9}).seconds(wide) == pytest.approx(4 * 2 * 64 / 1e9)
 

@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(HERE), str(ROOT / "tools"), str(ROOT)]
 
-from scan_jobs import MODES, jobs, line, partial_scan, run_job  # noqa: E402
+from scan_jobs import MODES, jobs, line, partial_scan, run_job, warm_up  # noqa: E402
 
 from aotools.cliff_record import points_of, save  # noqa: E402
 from aotools.env import UserError, run_cli  # noqa: E402
@@ -102,6 +102,8 @@ def child(options: argparse.Namespace) -> int:
     cuda = torch.cuda.is_available()
     meta = machine(torch, cuda)
     files.tell(meta={**meta, "clocks_before": clocks() if meta["gpu"] else None})
+    if cuda and (said := warm_up(torch)):
+        print(f"does not work here: {said}", flush=True)
     weight = sum(job["seconds"] for job in todo)
     left = options.budget - (time.time() - options.started)
     for job in todo:

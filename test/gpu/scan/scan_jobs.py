@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aten_overrides.measure.operations import operation, overridden
-from aten_overrides.scan.kernels import Bar, joined
+from aten_overrides.scan.kernels import Bar, joined, profile_call
 from aten_overrides.scan.run import Scan, scan
 from aten_overrides.scan.search import Settings
 from aten_overrides.scan.sides import look, surroundings
@@ -21,8 +21,9 @@ PLAN = Path(__file__).with_name("plan.json")
 MODES = ("stock", "overrides")
 MOST_BARS = 150  # of the trace of a scan's finding
 EXPLAINED = 2  # findings of a scan
-EXPLAIN_SECONDS = 1.5
+EXPLAIN_SECONDS = 2.0
 SAMPLES = 5
+LEAST_TIMELINE = 8.0  # seconds: the profiler's start is part of the first one
 
 
 def jobs(only: str | None, modes: tuple[str, ...] = MODES) -> list[dict[str, Any]]:
@@ -103,9 +104,30 @@ def run_job(
     return {"scan": short(found.json())}
 
 
+def warm_up(torch: Any) -> str:
+    """Load what takes seconds the first time, in no job's time: the overrides and the profiler.
+    What does not work here is said; the jobs that need it say so, too.
+    """
+    from aten_overrides import _runtime
+
+    said = []
+    try:
+        with _runtime.enabled():
+            pass
+    except Exception as error:
+        said.append(f"the overrides: {' '.join(str(error).split())[:300]}")
+    try:
+        trace = profile_call(torch, lambda: torch.ones(8, device="cuda").sum(), True)
+        if trace is None or trace.what != "kernels":
+            said.append("the profiler: it sees no kernels")
+    except Exception as error:
+        said.append(f"the profiler: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return "; ".join(said)
+
+
 def timeline(torch: Any, target: Target, sizes: list[int], seconds: float) -> dict[str, Any]:
     """The kernels of one call at each size, its time and that of the other back ends."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + max(seconds, LEAST_TIMELINE)
     left: Callable[[], float] = lambda: end - time.monotonic()  # noqa: E731
     curve = measured(target, torch)
     with surroundings(target):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,6 +84,18 @@ def test_plan_names_every_operation(modules: Any) -> None:
         job["op"] for job in jobs.jobs(None) if job["mode"] == "overrides" and jobs.target_of(job)
     }
     assert covered == set(names.split()[:6])
+
+
+def test_what_does_not_work_is_said(monkeypatch: pytest.MonkeyPatch, modules: Any) -> None:
+    _, jobs = modules
+    said = jobs.warm_up(torch)
+    assert "the overrides: " in said and "the profiler: " in said
+    monkeypatch.setattr("aten_overrides._runtime.enabled", contextlib.nullcontext)
+    trace = SimpleNamespace(what="kernels")
+    monkeypatch.setattr(jobs, "profile_call", lambda *arguments: trace)
+    assert jobs.warm_up(torch) == ""
+    trace.what = "operators"
+    assert jobs.warm_up(torch) == "the profiler: it sees no kernels"
 
 
 def test_the_plan_fits(
