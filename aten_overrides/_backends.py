@@ -45,7 +45,7 @@ BACKENDS = (
     ),
     BackendFacts(
         name="streamed_cusolver",
-        ops=("lu_factor", "eigh"),
+        ops=("lu_factor", "lu_solve", "eigh"),
         what="the same calls, dealt out to auxiliary streams with a cuSOLVER handle each",
         synchronises=False,
         capturable="once the streams exist: a call before the capture creates them",
@@ -55,8 +55,9 @@ BACKENDS = (
     ),
     BackendFacts(
         name="batched_native",
-        ops=("lu_factor",),
-        what="our own kernels for the whole batch; products of large matrices by cuBLAS",
+        ops=("lu_factor", "lu_solve"),
+        what="our own kernels for the whole batch; products of large matrices by cuBLAS; lu_solve: "
+        "one pass over the factors for a few right-hand sides",
         synchronises=False,
         capturable="yes",
         deterministic="yes, the same bits for the same batch and shape",
@@ -64,13 +65,25 @@ BACKENDS = (
         needs="a gpu library built with nvcc for this GPU's architecture, and a driver of its CUDA",
     ),
     BackendFacts(
+        name="blocked_native",
+        ops=("lu_solve",),
+        what="our own kernels for diagonal blocks of many right-hand sides, cuBLAS's products "
+        "between them",
+        synchronises=False,
+        capturable="yes",
+        deterministic="yes, the same bits for the same batch and shape",
+        workspace="4 n bytes per factor",
+        needs="a gpu library built with nvcc for this GPU's architecture, and a driver of its CUDA",
+    ),
+    BackendFacts(
         name="triangular_cublas",
         ops=("lu_solve",),
-        what="row exchanges and two triangular solves",
+        what="row exchanges and two triangular solves by cuBLAS (trsm, trsmBatched)",
         synchronises=False,
-        capturable="where torch's triangular solve is: not with MAGMA (n > 512, batch > 8)",
+        capturable="yes",
         deterministic="not measured",
-        workspace="a copy of the right-hand sides",
+        workspace="16 bytes per matrix and 4 n per factor, or a copy of the right-hand sides "
+        "where our kernels are not built",
         needs="nothing",
     ),
     BackendFacts(

@@ -22,6 +22,16 @@ EIGH_BACKENDS = (
     "streamed_cusolver",
     "stock",
 )
+# Of csrc/package/select/LuSolveBackend.h.
+LU_SOLVE_BACKENDS = (
+    "batched_native",
+    "blocked_native",
+    "batched_cublas",
+    "triangular_cublas",
+    "looped_cusolver",
+    "streamed_cusolver",
+    "stock",
+)
 PREFERENCES = ("default", "cusolver", "magma", "cublas", "native")
 
 # Operations that have no function of their own in a linalg library.

@@ -12,10 +12,18 @@ from typing import Any
 
 from aten_overrides import _compile
 from aten_overrides._errors import UserError
-from aten_overrides._names import BACKENDS, DTYPES, EIGH_BACKENDS, EIGH_OPS, OPS, PREFERENCES
+from aten_overrides._names import (
+    BACKENDS,
+    DTYPES,
+    EIGH_BACKENDS,
+    EIGH_OPS,
+    LU_SOLVE_BACKENDS,
+    OPS,
+    PREFERENCES,
+)
 
 TABLE_UNITS = ("CostTable.cpp", "Completion.cpp", "TableApi.cpp")
-ALL_UNITS = (*TABLE_UNITS, "TableChoice.cpp", "ChoiceApi.cpp", "EighApi.cpp")
+ALL_UNITS = (*TABLE_UNITS, "TableChoice.cpp", "ChoiceApi.cpp", "EighApi.cpp", "LuSolveApi.cpp")
 LIBRARY = "aten_overrides_select"
 
 
@@ -127,6 +135,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "eigh_infeasible": (ctypes.c_char_p, (_I32, _I64, _I64, *(_I32,) * 5)),
     "eigh_per_call": (_I64, (_I32, _I64, _I64)),
     "eigh_backend_name": (ctypes.c_char_p, (_I32,)),
+    "lu_solve": (_I32, (_I32, _I64, _I64, _I64, *(_I32,) * 7, _I64)),
+    "lu_solve_backend_name": (ctypes.c_char_p, (_I32,)),
 }
 _INT64_MAX = 2**63 - 1
 
@@ -232,6 +242,42 @@ class Library:
         """Names of eigh's back ends in the library's own order."""
         names: list[str] = []
         while (name := self.call("eigh_backend_name", len(names))) is not None:
+            names.append(str(name.decode()))
+        return tuple(names)
+
+    def lu_solve(
+        self,
+        dtype: str,
+        sizes: tuple[int, int, int],
+        preference: str,
+        facts: Facts,
+        *,
+        transposed: bool = False,
+        regular: bool = True,
+        most_rows: int = 8192,
+    ) -> str:
+        """The back end that lu_solve takes for (batch, n, right-hand sides); ``regular``: factor
+        item % (number of factors) serves item; ``most_rows``: up to which our kernels have room.
+        """
+        chosen = self.call(
+            "lu_solve",
+            DTYPES.index(dtype),
+            *sizes,
+            transposed,
+            regular,
+            PREFERENCES.index(preference),
+            facts.lanes,
+            facts.stock,
+            facts.capturing,
+            int(facts.native),
+            most_rows,
+        )
+        return LU_SOLVE_BACKENDS[chosen]
+
+    def lu_solve_backend_names(self) -> tuple[str, ...]:
+        """Names of lu_solve's back ends in the library's own order."""
+        names: list[str] = []
+        while (name := self.call("lu_solve_backend_name", len(names))) is not None:
             names.append(str(name.decode()))
         return tuple(names)
 

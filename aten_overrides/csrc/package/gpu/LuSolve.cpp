@@ -3,8 +3,11 @@
 
 #include "Cusolver.h"
 #include "Kernels.h"
+#include "NativeLu.h"
+#include "NativeSolve.h"
 #include "Observe.h"
 #include "Pointers.h"
+#include "SolvePlan.h"
 #include "Stub.h"
 
 #include <ATen/Context.h>
@@ -13,11 +16,12 @@
 #include <ATen/cuda/CUDABlas.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/native/LinearAlgebraUtils.h>
+#include <ATen/native/cuda/linalg/CUDASolverLanes.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linalg_solve_triangular.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 namespace aten_overrides::gpu {
@@ -25,6 +29,13 @@ namespace {
 
 using at::Tensor;
 using at::native::TransposeType;
+namespace lanes = at::native::solver_lanes;
+
+// The most columns that a library's routine gets at once: cuBLAS's batched triangular solve is
+// silently wrong from 524281 on up to CUDA 13.1 (upstream 187717).
+constexpr int64_t kMostColumns = int64_t{1} << 18;
+// Up to so many matrices of so many rows cuBLAS's batched triangular solve is behind a loop.
+constexpr int64_t kFewMatrices = 8, kLoopedRows = 64;
 
 cublasOperation_t operation(TransposeType trans) {
   switch (trans) {
@@ -38,91 +49,171 @@ cublasOperation_t operation(TransposeType trans) {
   TORCH_INTERNAL_ASSERT(false, "invalid transpose type");
 }
 
-// The batch dimensions of B followed by `last` dimensions of `tensor`.
-std::vector<int64_t> batch_of_b_with_last(const Tensor& B, const Tensor& tensor, int64_t last) {
-  const auto batch = B.sizes().slice(0, B.dim() - 2);
+// How right-hand sides share factors. Where `regular`, those of one factor that follow one another
+// are the columns of one matrix (as they lie in memory), and factor item % factors serves item of
+// the `batch` matrices of `nrhs` columns that this makes.
+struct Sharing {
+  bool regular;
+  int64_t factors, batch, nrhs;
+};
+
+Sharing sharing_of(const Tensor& LU, const Tensor& B) {
+  const int64_t batch = at::native::batchCount(B), nrhs = B.size(-1);
+  const int64_t factors = at::native::batchCount(LU);
+  if (factors == batch) {
+    return {true, factors, batch, nrhs};
+  }
+  // From the innermost dimension: where LU is broadcast, where it is not, where it is again.
+  const int64_t dims = B.dim() - 2;
+  const auto own = [&](int64_t from_last) {
+    const int64_t at = LU.dim() - 3 - from_last;
+    return at < 0 ? int64_t{1} : LU.size(at);
+  };
+  int64_t place = 0, inner = 1, found = 1;
+  for (; place < dims && own(place) == 1; ++place) {
+    inner *= B.size(B.dim() - 3 - place);
+  }
+  for (; place < dims && own(place) == B.size(B.dim() - 3 - place); ++place) {
+    found *= own(place);
+  }
+  for (; place < dims; ++place) {
+    if (own(place) != 1) {
+      return {false, factors, batch, nrhs};
+    }
+  }
+  return {true, found, batch / inner, nrhs * inner};
+}
+
+// One call, as its route gets it.
+struct Call {
+  const Tensor& LU;
+  const Tensor& pivots;
+  const Tensor& B;
+  TransposeType trans;
+  Sharing sharing;
+  int64_t n;
+
+  int64_t batch() const {
+    return sharing.batch;
+  }
+  int64_t nrhs() const {
+    return sharing.nrhs;
+  }
+  // B as `batch` matrices of `nrhs` columns.
+  Tensor columns() const {
+    return B.as_strided({batch(), n, nrhs()}, {n * nrhs(), 1, n});
+  }
+};
+
+// The batch dimensions of B followed by the last one of pivots.
+std::vector<int64_t> pivots_by_batch_of_b(const Call& call) {
+  const auto batch = call.B.sizes().slice(0, call.B.dim() - 2);
   std::vector<int64_t> shape(batch.begin(), batch.end());
-  const auto own = tensor.sizes().slice(tensor.dim() - last);
-  shape.insert(shape.end(), own.begin(), own.end());
+  shape.push_back(call.n);
   return shape;
 }
 
-// One pointer per right-hand side, also where one factor serves several.
-Tensor factor_pointers(const Tensor& LU, const Tensor& B) {
-  const Tensor pointers = matrix_pointers(LU);
-  const int64_t batch = at::native::batchCount(B);
-  if (pointers.numel() == batch) {
-    return pointers;
+// Pivots and pointers to factors, one for each matrix of right-hand sides.
+Tensor pivots_of_each(const Call& call) {
+  if (!call.sharing.regular) {
+    return call.pivots.expand(pivots_by_batch_of_b(call)).reshape({-1, call.n});
   }
-  return pointers.view(LU.sizes().slice(0, LU.dim() - 2))
-      .expand(B.sizes().slice(0, B.dim() - 2))
-      .contiguous();
+  const Tensor own = call.pivots.reshape({call.sharing.factors, call.n});
+  const int64_t times = call.batch() / call.sharing.factors;
+  return times == 1 ? own : own.repeat({times, 1});
 }
 
-Tensor expanded_pivots(const Tensor& pivots, const Tensor& B) {
-  return pivots.expand(batch_of_b_with_last(B, pivots, 1)).contiguous();
+Tensor factors_of_each(const Call& call) {
+  const Tensor own = matrix_pointers(call.LU);
+  if (!call.sharing.regular) {
+    return own.view(call.LU.sizes().slice(0, call.LU.dim() - 2))
+        .expand(call.B.sizes().slice(0, call.B.dim() - 2))
+        .reshape({-1});
+  }
+  const int64_t times = call.batch() / call.sharing.factors;
+  return times == 1 ? own : own.repeat({times});
 }
 
-void lu_solve_batched_cublas(
-    const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
-  const int n = checked_int(LU.size(-2), "n");
-  const int nrhs = checked_int(B.size(-1), "the number of right-hand sides");
+// Runs body(first column, columns) over all right-hand sides.
+template <class Body>
+void for_each_columns(int64_t nrhs, Body&& body) {
+  for (int64_t first = 0; first < nrhs; first += kMostColumns) {
+    body(first, static_cast<int>(std::min(kMostColumns, nrhs - first)));
+  }
+}
+
+void lu_solve_batched_cublas(const Call& call) {
+  const int n = checked_int(call.n, "n");
   const int lda = std::max(1, n);
-  const Tensor all_pivots = expanded_pivots(pivots, B);
-  const Tensor factors = factor_pointers(LU, B);
-  const Tensor targets = matrix_pointers(B);
-  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(LU.scalar_type(), "lu_solve_batched_cublas", [&] {
+  const Tensor all_pivots = pivots_of_each(call);
+  const Tensor factors = factors_of_each(call);
+  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(call.LU.scalar_type(), "lu_solve_batched_cublas", [&] {
     auto* lu = reinterpret_cast<scalar_t**>(factors.data_ptr());
-    auto* b = reinterpret_cast<scalar_t**>(targets.data_ptr());
-    auto* pivots_data = all_pivots.data_ptr<int>();
+    auto* pivots = all_pivots.data_ptr<int>();
     const auto handle = at::cuda::getCurrentCUDABlasHandle();
-    for_each_chunk(at::native::batchCount(B), [&](int64_t start, int count) {
-      int info = 0;  // says only which argument is wrong
-      at::cuda::blas::getrsBatched<scalar_t>(
-          handle,
-          operation(trans),
-          n,
-          nrhs,
-          lu + start,
-          lda,
-          pivots_data + start * n,
-          b + start,
-          lda,
-          &info,
-          count);
-      TORCH_INTERNAL_ASSERT(info == 0, "getrsBatched: argument ", -info, " is wrong");
+    for_each_columns(call.nrhs(), [&](int64_t first, int nrhs) {
+      const Tensor targets = matrix_pointers(call.columns().narrow(-1, first, nrhs));
+      auto* b = reinterpret_cast<scalar_t**>(targets.data_ptr());
+      for_each_chunk(call.batch(), [&](int64_t start, int count) {
+        int info = 0;  // says only which argument is wrong
+        at::cuda::blas::getrsBatched<scalar_t>(
+            handle,
+            operation(call.trans),
+            n,
+            nrhs,
+            lu + start,
+            lda,
+            pivots + start * n,
+            b + start,
+            lda,
+            &info,
+            count);
+        TORCH_INTERNAL_ASSERT(info == 0, "getrsBatched: argument ", -info, " is wrong");
+      });
     });
   });
 }
 
-// One factor per right-hand side.
-void lu_solve_looped_cusolver(
-    const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
-  const int n = checked_int(LU.size(-2), "n");
-  const int nrhs = checked_int(B.size(-1), "the number of right-hand sides");
+void lu_solve_cusolver(const Call& call, int lane_count) {
+  const int n = checked_int(call.n, "n");
   const int lda = std::max(1, n);
-  const Tensor info = at::empty({1}, LU.options().dtype(at::kInt));
-  const int64_t lu_stride = at::native::matrixStride(LU);
-  const int64_t b_stride = at::native::matrixStride(B);
-  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(LU.scalar_type(), "lu_solve_looped_cusolver", [&] {
-    auto* lu = LU.data_ptr<scalar_t>();
-    auto* b = B.data_ptr<scalar_t>();
-    const auto* pivots_data = pivots.data_ptr<int>();
-    const auto handle = at::cuda::getCurrentCUDASolverDnHandle();
-    for (int64_t item = 0; item < at::native::batchCount(B); ++item) {
-      cusolver::getrs(
-          handle,
-          operation(trans),
-          n,
-          nrhs,
-          lu + item * lu_stride,
-          lda,
-          pivots_data + item * n,
-          b + item * b_stride,
-          lda,
-          info.data_ptr<int>());
-    }
+  const Tensor infos = at::empty({lane_count}, call.LU.options().dtype(at::kInt));
+  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(call.LU.scalar_type(), "lu_solve_cusolver", [&] {
+    auto* lu = call.LU.data_ptr<scalar_t>();
+    auto* b = call.B.data_ptr<scalar_t>();
+    const auto* pivots = call.pivots.data_ptr<int>();
+    auto* info = infos.data_ptr<int>();
+    lanes::for_each_on_lanes(call.batch(), lane_count, [&](const auto& lane, int64_t item) {
+      const int64_t factor = item % call.sharing.factors;
+      for_each_columns(call.nrhs(), [&](int64_t first, int nrhs) {
+        cusolver::getrs(
+            lane.handle,
+            operation(call.trans),
+            n,
+            nrhs,
+            lu + factor * n * n,
+            lda,
+            pivots + factor * n,
+            b + (item * call.nrhs() + first) * n,
+            lda,
+            info + lane.index);
+      });
+    });
   });
+}
+
+NativeSystems native_systems(const Call& call) {
+  return {
+      call.LU.scalar_type(),
+      call.n,
+      call.nrhs(),
+      call.batch(),
+      call.sharing.factors,
+      call.trans != TransposeType::NoTranspose,
+      call.trans == TransposeType::ConjTranspose,
+      call.LU.data_ptr(),
+      call.pivots.data_ptr<int>(),
+      call.B.data_ptr()};
 }
 
 // permutation[i]: the row of A that is row i of L U.
@@ -142,48 +233,106 @@ Tensor permutation_of(const Tensor& pivots) {
   return permutation;
 }
 
-void lu_solve_triangular_cublas(
-    const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
-  Tensor& out = const_cast<Tensor&>(B);
-  const bool broadcast = at::native::batchCount(LU) != at::native::batchCount(B);
-  const Tensor factor =
-      broadcast ? at::native::cloneBatchedColumnMajor(LU.expand(batch_of_b_with_last(B, LU, 2)))
-                : LU;
-  const Tensor rows = permutation_of(expanded_pivots(pivots, B)).unsqueeze(-1).expand_as(B);
-  if (trans == TransposeType::NoTranspose) {
-    const Tensor permuted = B.gather(-2, rows);
-    at::linalg_solve_triangular_out(
-        out, factor, permuted, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
-    at::linalg_solve_triangular_out(out, factor, B, /*upper=*/true);
+void exchange_rows(const Call& call) {
+  if (native_state() == choice::Native::Usable &&
+      call.n <= native_solve_rows(call.LU.scalar_type()).blocked) {
+    exchange_rows_native(native_systems(call));
     return;
   }
-  const Tensor transposed = trans == TransposeType::ConjTranspose ? factor.mH() : factor.mT();
-  at::linalg_solve_triangular_out(out, transposed, B, /*upper=*/false);
-  at::linalg_solve_triangular_out(
-      out, transposed, B, /*upper=*/true, /*left=*/true, /*unitriangular=*/true);
-  B.scatter_(-2, rows, B.clone());
+  const Tensor b = call.columns();
+  const Tensor rows = permutation_of(pivots_of_each(call)).unsqueeze(-1).expand_as(b);
+  if (call.trans == TransposeType::NoTranspose) {
+    b.copy_(b.gather(-2, rows));
+  } else {
+    b.scatter_(-2, rows, b.clone());
+  }
+}
+
+void lu_solve_triangular_cublas(const Call& call) {
+  const int n = checked_int(call.n, "n");
+  const bool plain = call.trans == TransposeType::NoTranspose;
+  if (plain) {
+    exchange_rows(call);
+  }
+  const bool looped = call.batch() == 1 || (call.batch() <= kFewMatrices && n >= kLoopedRows);
+  const Tensor factors = looped ? Tensor() : factors_of_each(call);
+  const at::NoTF32Guard no_tf32;
+  const auto handle = at::cuda::getCurrentCUDABlasHandle();
+  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(call.LU.scalar_type(), "lu_solve_triangular_cublas", [&] {
+    const scalar_t one(1);
+    auto* lu = call.LU.data_ptr<scalar_t>();
+    auto* b = call.B.data_ptr<scalar_t>();
+    for_each_columns(call.nrhs(), [&](int64_t first, int nrhs) {
+      const Tensor targets =
+          looped ? Tensor() : matrix_pointers(call.columns().narrow(-1, first, nrhs));
+      // L first, or U's transpose.
+      for (const bool lower : {plain, !plain}) {
+        const auto triangle = lower ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER;
+        const auto diagonal = lower ? CUBLAS_DIAG_UNIT : CUBLAS_DIAG_NON_UNIT;
+        const auto trans = operation(call.trans);
+        for (int64_t item = 0; looped && item < call.batch(); ++item) {
+          at::cuda::blas::trsm<scalar_t>(
+              handle,
+              CUBLAS_SIDE_LEFT,
+              triangle,
+              trans,
+              diagonal,
+              n,
+              nrhs,
+              &one,
+              lu + item % call.sharing.factors * n * n,
+              n,
+              b + (item * call.nrhs() + first) * n,
+              n);
+        }
+        if (!looped) {
+          auto* all_lu = reinterpret_cast<scalar_t**>(factors.data_ptr());
+          auto* all_b = reinterpret_cast<scalar_t**>(targets.data_ptr());
+          for_each_chunk(call.batch(), [&](int64_t start, int count) {
+            at::cuda::blas::trsmBatched<scalar_t>(
+                handle,
+                CUBLAS_SIDE_LEFT,
+                triangle,
+                trans,
+                diagonal,
+                n,
+                nrhs,
+                &one,
+                all_lu + start,
+                n,
+                all_b + start,
+                n,
+                count);
+          });
+        }
+      }
+    });
+  });
+  if (!plain) {
+    exchange_rows(call);
+  }
 }
 
 }  // namespace
 
 void lu_solve_kernel(const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
   choice::Dtype dtype{};
-  if (!choice_dtype(LU.scalar_type(), dtype) || B.numel() == 0) {
+  // torch gives all of them column by column, without gaps.
+  const bool usual = LU.mT().is_contiguous() && B.mT().is_contiguous() && pivots.is_contiguous();
+  if (!choice_dtype(LU.scalar_type(), dtype) || B.numel() == 0 || !usual) {
     stock_lu_solve()(LU, pivots, B, trans);
     return;
   }
   const auto preference = choice_preference(at::globalContext().linalgPreferredBackend());
-  const SolveProblem problem{
-      at::native::batchCount(B),
-      LU.size(-2),
-      B.size(-1),
-      at::native::batchCount(LU) != at::native::batchCount(B)};
-  const Plan plan = plan_lu_solve(dtype, problem, preference);
+  const Call call{LU, pivots, B, trans, sharing_of(LU, B), LU.size(-2)};
+  const lu_solve::Problem problem{
+      call.batch(), call.n, call.nrhs(), trans != TransposeType::NoTranspose, call.sharing.regular};
+  const Plan plan = plan_lu_solve(dtype, LU.scalar_type(), problem, preference);
   const Observed observed(
-      {problem.batch,
-       problem.n,
-       problem.n,
-       problem.nrhs,
+      {at::native::batchCount(B),
+       call.n,
+       call.n,
+       B.size(-1),
        -1,
        plan.reason,
        static_cast<int32_t>(choice::Op::LuSolve),
@@ -191,18 +340,23 @@ void lu_solve_kernel(const Tensor& LU, const Tensor& pivots, const Tensor& B, Tr
        static_cast<int32_t>(preference),
        static_cast<int32_t>(plan.route),
        static_cast<int32_t>(plan.wanted),
-       1,
+       plan.lanes,
        1,
        plan.capturing});
   switch (plan.route) {
+    case Route::BatchedNative:
+    case Route::BlockedNative:
+      lu_solve_native(native_systems(call), plan.route == Route::BatchedNative);
+      break;
     case Route::BatchedCublas:
-      lu_solve_batched_cublas(LU, pivots, B, trans);
+      lu_solve_batched_cublas(call);
       break;
     case Route::LoopedCusolver:
-      lu_solve_looped_cusolver(LU, pivots, B, trans);
+    case Route::StreamedCusolver:
+      lu_solve_cusolver(call, plan.lanes);
       break;
     case Route::TriangularCublas:
-      lu_solve_triangular_cublas(LU, pivots, B, trans);
+      lu_solve_triangular_cublas(call);
       break;
     default:
       stock_lu_solve()(LU, pivots, B, trans);

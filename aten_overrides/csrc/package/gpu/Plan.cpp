@@ -109,10 +109,6 @@ bool kernel_is_ahead(const Problem& problem) {
 constexpr const char* kMagmaInCapture =
     "MAGMA synchronizes the device and allocates, which a CUDA graph capture forbids";
 
-bool is_capturing() {
-  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
-}
-
 // Notes why the first choice is not taken, or raises in strict mode (by the caller).
 void give_up(Plan& plan, const char* reason) {
   if (plan.reason == nullptr) {
@@ -121,6 +117,10 @@ void give_up(Plan& plan, const char* reason) {
 }
 
 }  // namespace
+
+bool is_capturing() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
 
 const char* route_name(int route) {
   switch (static_cast<Route>(route)) {
@@ -136,6 +136,8 @@ const char* route_name(int route) {
       return "batched_cusolver";
     case Route::JacobiBatchedCusolver:
       return "jacobi_batched_cusolver";
+    case Route::BlockedNative:
+      return "blocked_native";
   }
   return nullptr;
 }
@@ -232,57 +234,6 @@ Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference pref
   return plan;
 }
 
-// lu_solve has no table of its own yet. What was measured (one H200, torch 2.11, float32; the
-// wheel's own rule is `stock`): with one right-hand side and a batch of 1024, cuBLAS's getrsBatched
-// needs half the time of two triangular solves at n = 256..512 and about the same at smaller
-// batches; with as many right-hand sides as rows it needs up to 13 times as long.
-Plan plan_lu_solve(choice::Dtype dtype, const SolveProblem& problem, Preference preference) {
-  Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
-  const int forced = policy.forced[1].load(std::memory_order_relaxed);
-  if (forced >= 0 && forced != static_cast<int>(Route::StreamedCusolver)) {
-    plan.route = plan.wanted = static_cast<Route>(forced);
-    if (problem.broadcast && plan.route == Route::LoopedCusolver) {
-      plan.route = plan.wanted = Route::BatchedCublas;
-    }
-    return plan;
-  }
-  switch (preference) {
-    case Preference::Magma:
-      return plan;
-    case Preference::Cublas:
-      plan.route = plan.wanted = Route::BatchedCublas;
-      return plan;
-    case Preference::Cusolver:
-      if (problem.n >= 256 && problem.nrhs >= 64) {
-        plan.route = Route::TriangularCublas;
-      } else if (problem.batch <= 2 && problem.n >= 64 && !problem.broadcast) {
-        plan.route = Route::LoopedCusolver;
-      } else {
-        plan.route = Route::BatchedCublas;
-      }
-      plan.wanted = plan.route;
-      return plan;
-    case Preference::Default:
-    case Preference::Native:  // no kernel of ours solves
-      break;
-  }
-  if (dtype == choice::Dtype::Float && problem.nrhs == 1 && problem.n >= 256 && problem.n <= 512 &&
-      problem.batch >= 1024) {
-    plan.route = plan.wanted = Route::BatchedCublas;
-    return plan;
-  }
-  // Above 512 the wheel's triangular solves of more than 8 matrices go to MAGMA.
-  if (problem.n > 512 && problem.batch > 8 &&
-      policy.stock.load(std::memory_order_relaxed) == ATEN_OVERRIDES_GPU_STOCK_MAGMA) {
-    plan.capturing = is_capturing();
-    if (plan.capturing != 0) {
-      give_up(plan, kMagmaInCapture);
-      plan.route = Route::BatchedCublas;
-    }
-  }
-  return plan;
-}
-
 void set_table(aten_overrides_gpu_chooser chooser, const void* table) {
   policy.chooser.store(nullptr, std::memory_order_release);
   policy.table.store(table, std::memory_order_release);
@@ -293,6 +244,10 @@ void set_table(aten_overrides_gpu_chooser chooser, const void* table) {
 void set_stock(aten_overrides_gpu_stock stock) {
   policy.stock.store(stock);
   policy.generation.fetch_add(1, std::memory_order_acq_rel);
+}
+
+aten_overrides_gpu_stock stock_kind() {
+  return policy.stock.load(std::memory_order_relaxed);
 }
 
 void set_strict(bool strict) {

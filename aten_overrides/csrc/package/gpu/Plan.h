@@ -21,8 +21,9 @@ enum class Route : int8_t {
   TriangularCublas = 8,  // two triangular solves
   BatchedCusolver = 9,
   JacobiBatchedCusolver = 10,
+  BlockedNative = 11,  // of lu_solve
 };
-constexpr int kRoutes = 11;
+constexpr int kRoutes = 12;
 
 // Operations by number: Choice.h's Op, and two that are none of its own. Appended only.
 constexpr int kEighOp = 4;
@@ -51,15 +52,6 @@ struct Plan {
 Plan plan_lu_factor(
     choice::Dtype dtype, const choice::Problem& problem, choice::Preference preference);
 
-struct SolveProblem {
-  int64_t batch;
-  int64_t n;
-  int64_t nrhs;
-  bool broadcast;  // one factor serves several right-hand sides
-};
-
-Plan plan_lu_solve(choice::Dtype dtype, const SolveProblem& problem, choice::Preference preference);
-
 // The choice alone: no device is asked.
 Route choose_lu_factor_route(
     choice::Dtype dtype,
@@ -67,10 +59,13 @@ Route choose_lu_factor_route(
     choice::Preference preference,
     const choice::Facts& facts);
 
+bool is_capturing();
+
 // ---- What the package decided ----
 
 void set_table(aten_overrides_gpu_chooser chooser, const void* table);
 void set_stock(aten_overrides_gpu_stock stock);
+aten_overrides_gpu_stock stock_kind();
 void set_strict(bool strict);
 bool strict();
 void force_route(int op, int route);

@@ -10,7 +10,8 @@ using cublasStatus_t = int;
 using cublasMath_t = int;
 using cublasPointerMode_t = int;
 enum { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
-enum { CUBLAS_DEFAULT_MATH, CUBLAS_POINTER_MODE_HOST, CUBLAS_OP_N, CUBLAS_GEMM_DEFAULT };
+enum { CUBLAS_DEFAULT_MATH, CUBLAS_POINTER_MODE_HOST, CUBLAS_GEMM_DEFAULT };
+enum { CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C };
 enum cudaDataType_t { CUDA_R_32F, CUDA_R_64F, CUDA_C_32F, CUDA_C_64F };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F };
 
@@ -32,22 +33,44 @@ inline cublasStatus_t cublasSetPointerMode(cublasHandle_t, cublasPointerMode_t) 
   return CUBLAS_STATUS_SUCCESS;
 }
 
+inline float simulated_conjugate(float x) {
+  return x;
+}
+inline double simulated_conjugate(double x) {
+  return x;
+}
+template <typename Real>
+std::complex<Real> simulated_conjugate(std::complex<Real> x) {
+  return std::conj(x);
+}
+
 template <typename T>
 void simulated_gemm(
-    int m, int n, int k, const T* a, int64_t lda, const T* b, int64_t ldb, T* c, int64_t ldc) {
+    int operation,
+    int m,
+    int n,
+    int k,
+    const T* a,
+    int64_t lda,
+    const T* b,
+    int64_t ldb,
+    T* c,
+    int64_t ldc) {
   for (int j = 0; j < n; ++j) {
     for (int l = 0; l < k; ++l) {
       for (int i = 0; i < m; ++i) {
-        c[i + j * ldc] -= a[i + l * lda] * b[l + j * ldb];
+        const T plain = operation == CUBLAS_OP_N ? a[i + l * lda] : a[l + i * lda];
+        const T element = operation == CUBLAS_OP_C ? simulated_conjugate(plain) : plain;
+        c[i + j * ldc] -= element * b[l + j * ldb];
       }
     }
   }
 }
 
-// C -= A B; the scalars -1 and 1 are taken for granted.
+// C -= A B, A perhaps transposed; the scalars -1 and 1 are taken for granted.
 inline cublasStatus_t cublasGemmStridedBatchedEx(
     cublasHandle_t,
-    int,
+    int operation,
     int,
     int m,
     int n,
@@ -73,6 +96,7 @@ inline cublasStatus_t cublasGemmStridedBatchedEx(
     using T = decltype(zero);
     for (int64_t item = 0; item < batch; ++item) {
       simulated_gemm(
+          operation,
           m,
           n,
           k,

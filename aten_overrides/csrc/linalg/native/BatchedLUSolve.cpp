@@ -1,0 +1,442 @@
+#include <ATen/native/cuda/linalg/native/BatchedLUSolve.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include <ATen/native/cuda/linalg/native/LaunchCheck.h>
+#include <ATen/native/cuda/linalg/native/SolveKernels.h>
+
+namespace at::native::batched_native {
+
+namespace {
+
+constexpr int64_t kMostItems = 65535;               // cuBLAS's limit for a batch
+constexpr int64_t kMostBlocks = int64_t{1} << 30;   // of one launch
+constexpr int64_t kMostColumns = int64_t{1} << 18;  // of one product
+constexpr int kLeaf = 64;                           // rows of a tile of the blocked route
+constexpr int kMostWarps = 16;
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument("batched_native solve: " + what);
+}
+
+void check(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw std::runtime_error(
+        std::string("batched_native solve: ") + call + " failed with " +
+        cublasGetStatusString(status));
+  }
+}
+
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&device));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+size_t shared_limit() {
+  return static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+}
+
+template <typename Use>
+auto by_scalar(Scalar scalar, Use&& use) {
+  switch (scalar) {
+    case Scalar::Float:
+      return use(float{});
+    case Scalar::Double:
+      return use(double{});
+    case Scalar::ComplexFloat:
+      return use(Complex<float>{});
+    case Scalar::ComplexDouble:
+      return use(Complex<double>{});
+  }
+  refuse("unknown scalar type");
+}
+
+template <typename T>
+struct Product;
+template <>
+struct Product<float> {
+  static constexpr cudaDataType_t type = CUDA_R_32F;
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  static constexpr float minus = -1, one = 1;
+};
+template <>
+struct Product<double> {
+  static constexpr cudaDataType_t type = CUDA_R_64F;
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_64F;
+  static constexpr double minus = -1, one = 1;
+};
+template <>
+struct Product<Complex<float>> {
+  static constexpr cudaDataType_t type = CUDA_C_32F;
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  static constexpr Complex<float> minus{-1, 0}, one{1, 0};
+};
+template <>
+struct Product<Complex<double>> {
+  static constexpr cudaDataType_t type = CUDA_C_64F;
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_64F;
+  static constexpr Complex<double> minus{-1, 0}, one{1, 0};
+};
+
+// The handle may allow TF32 or take scalars from the device; our products need neither.
+class PlainModes {
+ public:
+  explicit PlainModes(cublasHandle_t handle) : handle_(handle) {
+    check(cublasGetMathMode(handle, &math_), "cublasGetMathMode");
+    check(cublasGetPointerMode(handle, &pointer_), "cublasGetPointerMode");
+    check(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+    check(cublasSetPointerMode(handle, CUBLAS_POINTER_MODE_HOST), "cublasSetPointerMode");
+  }
+  ~PlainModes() {
+    cublasSetMathMode(handle_, math_);
+    cublasSetPointerMode(handle_, pointer_);
+  }
+  PlainModes(const PlainModes&) = delete;
+  PlainModes& operator=(const PlainModes&) = delete;
+
+ private:
+  cublasHandle_t handle_;
+  cublasMath_t math_;
+  cublasPointerMode_t pointer_;
+};
+
+// Both triangles by recursion over halves: the products are as deep as they can be.
+template <typename T>
+class BlockedSolve {
+ public:
+  BlockedSolve(const Systems<T>& systems, int leaf, cublasHandle_t handle, cudaStream_t stream)
+      : p_(systems), leaf_(leaf), handle_(handle), stream_(stream) {}
+
+  void run() {
+    triangle(0, p_.n, true);
+    triangle(0, p_.n, false);
+  }
+
+ private:
+  // From the top for the first triangle, from the bottom for the second.
+  void triangle(int first, int width, bool down) {
+    if (width <= leaf_) {
+      launch_tile_solve(TileSolve<T>{p_, first, width, down, !down, nullptr}, stream_);
+      return;
+    }
+    const int above = (width + leaf_ - 1) / leaf_ / 2 * leaf_;
+    const int middle = first + above, below = width - above;
+    if (down) {
+      triangle(first, above, down);
+      subtract(first, above, middle, below);
+      triangle(middle, below, down);
+    } else {
+      triangle(middle, below, down);
+      subtract(middle, below, first, above);
+      triangle(first, above, down);
+    }
+  }
+
+  // B[to :] -= (A or its transpose)[to :, from :] X[from :]
+  void subtract(int from, int depth, int to, int rows) {
+    const T* const a = p_.transposed ? p_.lu + from + to * p_.lda : p_.lu + to + from * p_.lda;
+    const auto operation = !p_.transposed ? CUBLAS_OP_N : p_.conjugated ? CUBLAS_OP_C : CUBLAS_OP_T;
+    const auto type = Product<T>::type;
+    check(
+        cublasGemmStridedBatchedEx(
+            handle_,
+            operation,
+            CUBLAS_OP_N,
+            rows,
+            p_.nrhs,
+            depth,
+            &Product<T>::minus,
+            a,
+            type,
+            static_cast<int>(p_.lda),
+            p_.lu_batch == 1 ? 0 : p_.lu_stride,
+            p_.b + from,
+            type,
+            static_cast<int>(p_.ldb),
+            p_.b_stride,
+            &Product<T>::one,
+            p_.b + to,
+            type,
+            static_cast<int>(p_.ldb),
+            p_.b_stride,
+            static_cast<int>(p_.batch),
+            Product<T>::compute,
+            CUBLAS_GEMM_DEFAULT),
+        "cublasGemmStridedBatchedEx");
+  }
+
+  Systems<T> p_;
+  int leaf_;
+  cublasHandle_t handle_;
+  cudaStream_t stream_;
+};
+
+// Calls use(part) over all right-hand sides, at most `items` matrices and `columns` columns at
+// once, so that each part's factors follow one another and factor item % lu_batch serves item.
+template <typename T, typename Use>
+void in_parts(const Systems<T>& all, int64_t nrhs, int64_t items, int64_t columns, Use&& use) {
+  const bool own = all.lu_batch == all.batch;
+  for (int64_t column = 0; column < nrhs; column += columns) {
+    for (int64_t done = 0; done < all.batch;) {
+      const int64_t factor = done % all.lu_batch, left = all.batch - done;
+      Systems<T> part = all;
+      part.nrhs = static_cast<int>(std::min(columns, nrhs - column));
+      if (all.lu_batch == 1) {
+        part.batch = std::min(items, left);
+      } else if (own || all.lu_batch > items) {
+        part.batch = std::min({items, left, all.lu_batch - factor});
+        part.lu_batch = part.batch;
+      } else {
+        part.batch = std::min(items / all.lu_batch * all.lu_batch, left);
+      }
+      part.lu += factor * all.lu_stride;
+      part.pivots += factor * all.pivot_stride;
+      part.b += done * all.b_stride + column * all.ldb;
+      use(part, factor);
+      done += part.batch;
+    }
+  }
+}
+
+void check_arguments(
+    const SolveProblem& p, int64_t lda, int64_t lu_stride, int64_t pivot_stride, int64_t ldb) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  if (p.batch < 0 || p.n < 0 || p.nrhs < 0 || p.batch >= most || p.n >= most || p.nrhs >= most) {
+    refuse(
+        "batch, rows and right-hand sides must lie in 0.." + std::to_string(most - 1) + ", got " +
+        std::to_string(p.batch) + ", " + std::to_string(p.n) + ", " + std::to_string(p.nrhs));
+  }
+  if (p.batch > 0 && (p.lu_batch < 1 || p.batch % p.lu_batch != 0)) {
+    refuse(
+        std::to_string(p.lu_batch) + " factors cannot serve " + std::to_string(p.batch) +
+        " items in turn");
+  }
+  const int64_t least = std::max<int64_t>(1, p.n);
+  if (lda < least || lda > most || ldb < least || ldb > most) {
+    refuse(
+        "lda and ldb must be at least the row count, got " + std::to_string(lda) + " and " +
+        std::to_string(ldb));
+  }
+  if (p.lu_batch > 1 && (lu_stride < lda * (p.n - 1) + p.n || pivot_stride < p.n)) {
+    refuse(
+        "factors or pivots overlap: stride " + std::to_string(lu_stride) + ", pivot stride " +
+        std::to_string(pivot_stride));
+  }
+}
+
+// Warps of a block that makes a pass: as many as have work, fewer where the batch alone fills the
+// multiprocessors. Not measured yet.
+int pass_warps(const SolveProblem& p, int together) {
+  const int64_t blocks = (p.n + 31) / 32;
+  const int64_t passes = p.batch * ((p.nrhs + together - 1) / together);
+  const bool crowded = passes > 4 * int64_t{attribute(cudaDevAttrMultiProcessorCount)};
+  const int64_t wanted = crowded ? (blocks + 1) / 2 : blocks + 1;
+  const int64_t most = crowded ? 8 : kMostWarps;
+  return p.n <= 32 ? 1 : static_cast<int>(std::clamp<int64_t>(wanted, 2, most));
+}
+
+void find_orders(
+    const int32_t* pivots,
+    int64_t pivot_stride,
+    int64_t count,
+    int n,
+    int32_t* orders,
+    cudaStream_t stream) {
+  for (int64_t done = 0; done < count; done += kMostBlocks) {
+    const int64_t some = std::min(kMostBlocks, count - done);
+    launch_order(pivots + done * pivot_stride, pivot_stride, some, n, orders + done * n, stream);
+  }
+}
+
+void check_workspace(size_t given, size_t needed) {
+  if (given < needed) {
+    refuse("workspace of " + std::to_string(given) + " bytes, it needs " + std::to_string(needed));
+  }
+}
+
+}  // namespace
+
+SolvePlan solve_plan(const SolveProblem& p, bool pass) {
+  const SolvePlan none{SolveRoute::None, 1, 1, kLeaf};
+  if (p.batch <= 0 || p.n <= 0 || p.nrhs <= 0 || !solve_fits(p, pass)) {
+    return none;
+  }
+  return by_scalar(p.scalar, [&](auto x) {
+    using T = decltype(x);
+    const size_t shared = shared_limit();
+    const int n = static_cast<int>(p.n);
+    if (pass) {
+      int together = p.nrhs == 1 ? 1 : p.nrhs == 2 || sizeof(T) == 16 ? 2 : 4;
+      int warps = pass_warps(p, together);
+      while (pass_bytes<T>(n, together, warps) > shared) {
+        if (together > 1) {
+          together /= 2;
+        } else {
+          warps = std::max(1, warps / 2);
+        }
+      }
+      return SolvePlan{SolveRoute::Pass, together, warps, kLeaf};
+    }
+    const int width = tile_width<T>(shared);
+    return n <= width ? SolvePlan{SolveRoute::Tile, 1, 1, n}
+                      : SolvePlan{SolveRoute::Blocked, 1, 1, std::min(kLeaf, width)};
+  });
+}
+
+bool solve_fits(const SolveProblem& p, bool pass) {
+  constexpr int64_t most = std::numeric_limits<int16_t>::max();  // far beyond shared memory
+  if (p.n > most) {
+    return false;
+  }
+  return by_scalar(p.scalar, [&](auto x) {
+    using T = decltype(x);
+    const int n = static_cast<int>(std::max<int64_t>(1, p.n));
+    const size_t need =
+        pass ? pass_bytes<T>(n, 1, 2) : std::max(order_bytes(n), permute_bytes<T>(n));
+    return need <= shared_limit();
+  });
+}
+
+size_t solve_workspace(const SolveProblem& p, const SolvePlan& plan) {
+  const bool ordered = plan.route == SolveRoute::Tile || plan.route == SolveRoute::Blocked;
+  return ordered ? static_cast<size_t>(p.lu_batch) * p.n * sizeof(int32_t) : 0;
+}
+
+void lu_solve(
+    const SolveProblem& problem,
+    const SolvePlan& plan,
+    const void* lu,
+    int64_t lda,
+    int64_t lu_stride,
+    const int32_t* pivots,
+    int64_t pivot_stride,
+    void* b,
+    int64_t ldb,
+    int64_t b_stride,
+    void* workspace,
+    size_t workspace_bytes,
+    cublasHandle_t handle,
+    cudaStream_t stream) {
+  check_arguments(problem, lda, lu_stride, pivot_stride, ldb);
+  if (problem.batch == 0 || problem.n == 0 || problem.nrhs == 0) {
+    return;
+  }
+  if (plan.route == SolveRoute::None) {
+    refuse("n = " + std::to_string(problem.n) + " is too large for this device's shared memory");
+  }
+  check_workspace(workspace_bytes, solve_workspace(problem, plan));
+  by_scalar(problem.scalar, [&](auto x) {
+    using T = decltype(x);
+    const int n = static_cast<int>(problem.n);
+    const Systems<T> all{
+        static_cast<const T*>(lu),
+        lda,
+        lu_stride,
+        problem.lu_batch,
+        pivots,
+        pivot_stride,
+        static_cast<T*>(b),
+        ldb,
+        b_stride,
+        problem.batch,
+        n,
+        0,
+        problem.transposed,
+        problem.transposed && problem.conjugated};
+    const int64_t columns = std::min(problem.nrhs, kMostColumns);
+    const int64_t items = kMostBlocks / columns;
+    if (plan.route == SolveRoute::Pass) {
+      in_parts(all, problem.nrhs, items, columns, [&](const Systems<T>& part, int64_t) {
+        launch_pass(part, plan.together, plan.warps, stream);
+      });
+      return;
+    }
+    int32_t* const orders = static_cast<int32_t*>(workspace);
+    find_orders(pivots, pivot_stride, problem.lu_batch, n, orders, stream);
+    if (plan.route == SolveRoute::Tile) {
+      in_parts(all, problem.nrhs, items, columns, [&](const Systems<T>& part, int64_t factor) {
+        launch_tile_solve(TileSolve<T>{part, 0, n, true, true, orders + factor * n}, stream);
+      });
+      return;
+    }
+    const PlainModes modes(handle);
+    const int64_t group = problem.lu_batch == 1 ? kMostItems : problem.lu_batch;
+    const int64_t some = std::min({kMostItems, items, group});
+    const size_t shared = shared_limit();
+    // One group of factors at a time: a product takes one distance from factor to factor.
+    for (int64_t start = 0; start < problem.batch; start += std::max(group, int64_t{1})) {
+      Systems<T> same = all;
+      same.b += start * b_stride;
+      same.batch = std::min(group, problem.batch - start);
+      in_parts(same, problem.nrhs, some, columns, [&](const Systems<T>& part, int64_t factor) {
+        const int32_t* const own = orders + factor * n;
+        if (!part.transposed) {
+          launch_permute(part, own, shared, stream);
+        }
+        BlockedSolve<T>(part, plan.width, handle, stream).run();
+        if (part.transposed) {
+          launch_permute(part, own, shared, stream);
+        }
+      });
+    }
+  });
+}
+
+size_t exchange_workspace(const SolveProblem& p) {
+  return static_cast<size_t>(p.lu_batch) * p.n * sizeof(int32_t);
+}
+
+void exchange_rows(
+    const SolveProblem& problem,
+    const int32_t* pivots,
+    int64_t pivot_stride,
+    void* b,
+    int64_t ldb,
+    int64_t b_stride,
+    void* workspace,
+    size_t workspace_bytes,
+    cudaStream_t stream) {
+  check_arguments(problem, ldb, ldb * problem.n, pivot_stride, ldb);
+  if (problem.batch == 0 || problem.n == 0 || problem.nrhs == 0) {
+    return;
+  }
+  check_workspace(workspace_bytes, exchange_workspace(problem));
+  by_scalar(problem.scalar, [&](auto x) {
+    using T = decltype(x);
+    const int n = static_cast<int>(problem.n);
+    int32_t* const orders = static_cast<int32_t*>(workspace);
+    find_orders(pivots, pivot_stride, problem.lu_batch, n, orders, stream);
+    const Systems<T> all{
+        nullptr,
+        ldb,
+        0,
+        problem.lu_batch,
+        pivots,
+        pivot_stride,
+        static_cast<T*>(b),
+        ldb,
+        b_stride,
+        problem.batch,
+        n,
+        0,
+        problem.transposed,
+        false};
+    const int64_t columns = std::min(problem.nrhs, kMostColumns);
+    const size_t shared = shared_limit();
+    in_parts(
+        all,
+        problem.nrhs,
+        kMostBlocks / columns,
+        columns,
+        [&](const Systems<T>& part, int64_t factor) {
+          launch_permute(part, orders + factor * n, shared, stream);
+        });
+  });
+}
+
+}  // namespace at::native::batched_native

@@ -1,0 +1,7 @@
+#include <ATen/native/cuda/linalg/native/SolveShapes.cuh>
+
+namespace at::native::batched_native {
+
+BATCHED_NATIVE_SOLVE(Complex<double>)
+
+}  // namespace at::native::batched_native

@@ -1,0 +1,19 @@
+#pragma once
+
+// Which route a call of lu_solve takes and why.
+
+#include "../select/LuSolveChoice.h"
+#include "Plan.h"
+
+#include <c10/core/ScalarType.h>
+
+namespace aten_overrides::gpu {
+
+// `type` is that of `dtype`.
+Plan plan_lu_solve(
+    choice::Dtype dtype,
+    c10::ScalarType type,
+    const lu_solve::Problem& problem,
+    choice::Preference preference);
+
+}  // namespace aten_overrides::gpu

@@ -1,0 +1,25 @@
+#pragma once
+
+// C interface of the choice for lu_solve. Integers are those of LuSolveBackend.h and Choice.h.
+
+#include "TableApi.h"
+
+// The back end that is taken, or -1 when dtype, preference or native is unknown. `regular`: factor
+// item % (number of factors) serves item. Rows are taken to fit our kernels up to `most_rows`.
+ATEN_OVERRIDES_SELECT_API int32_t aten_overrides_select_lu_solve(
+    int32_t dtype,
+    int64_t batch,
+    int64_t n,
+    int64_t nrhs,
+    int32_t transposed,
+    int32_t regular,
+    int32_t preference,
+    int32_t lanes,
+    int32_t stock,
+    int32_t capturing,
+    int32_t native,
+    int64_t most_rows) noexcept;
+
+// The standard name of a back end, or null when there is none of that number.
+ATEN_OVERRIDES_SELECT_API const char* aten_overrides_select_lu_solve_backend_name(
+    int32_t backend) noexcept;
