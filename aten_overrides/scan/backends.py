@@ -86,17 +86,23 @@ def stock(torch: Any, preference: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def forcing(op: str, route: str | None) -> Iterator[None]:
-    """The overrides for a block, with every call of ``op`` on one route (None: the choice)."""
+    """The overrides for a block, with every call of ``op`` on one route (None: the choice among
+    all, whatever library is preferred outside).
+    """
     from aten_overrides import _runtime
 
+    torch = _runtime.import_torch()
     with _runtime.enabled():
         library = _runtime.loaded_library()
         assert library is not None
+        before = torch._C._get_linalg_preferred_backend()
+        torch._C._set_linalg_preferred_backend(torch._C._LinalgBackend.Default)
         library.force_route(op, route)
         try:
             yield
         finally:
             library.force_route(op, None)
+            torch._C._set_linalg_preferred_backend(before)
 
 
 def routes_of(entry: str) -> list[str]:
