@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from aten_overrides import _gpu, _runtime
-from aten_overrides._names import DTYPES, EIGH_BACKENDS
+from aten_overrides._names import DTYPES, EIGH_BACKENDS, LU_SOLVE_BACKENDS
 
 LIMIT = 30.0  # backward error in units of n eps
 SHAPES = ((1, 3, 3), (2, 8, 8), (5, 70, 70), (16, 128, 128), (4, 300, 300), (2, 513, 513))
-SOLVE_ROUTES = ("stock", "batched_cublas", "looped_cusolver", "triangular_cublas")
+SOLVE_ROUTES = LU_SOLVE_BACKENDS
 
 
 @dataclass(frozen=True)

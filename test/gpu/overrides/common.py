@@ -26,7 +26,14 @@ LU_ROUTES = ("stock", "batched_cublas", "streamed_cusolver", "looped_cusolver")
 NATIVE = "batched_native"
 # Where NaN must reach the results: our kernels, and cuSOLVER's, to which we see.
 ANSWERED_FOR = {NATIVE, "streamed_cusolver", "looped_cusolver"}
-SOLVE_ROUTES = ("stock", "triangular_cublas", "batched_cublas", "looped_cusolver")
+SOLVE_ROUTES = (
+    "stock",
+    "triangular_cublas",
+    "batched_cublas",
+    "looped_cusolver",
+    "batched_native",
+    "blocked_native",
+)
 EPS = {"float32": 2.0**-23, "complex64": 2.0**-23, "float64": 2.0**-52, "complex128": 2.0**-52}
 OPS = _runtime.OPS  # whose functions are ours while the overrides are enabled
 LIMIT = 30.0  # residuals, in units of n eps

@@ -20,6 +20,8 @@ ROUTES = (
     "streamed_cusolver",
     "stock",
     "triangular_cublas",
+    "batched_native",
+    "blocked_native",
 )
 COUNTED = {
     "lu_factor_ex": ("lu_factor",),
