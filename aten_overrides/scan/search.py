@@ -159,7 +159,7 @@ class Search:
                 for size in started
                 if size not in self.skipped and self.samples.count(size) < self.rounds
             )
-        self.saved()
+            self.saved()
 
     def _guess(self, size: int) -> float:
         if size in self.costs:

@@ -7,7 +7,8 @@ build/overrides in the checkout is used as the cache if it is there. Every job h
 budget, in proportion to its `seconds` in the plan. A job that ends the process, or hangs, is named,
 and the next ones go on in a new process. The record `cliffs-<gpu>-<torch>.json` is written whole
 after every job: levels as points, each scan with its findings, and the timelines of kernels.
-`tools/readme` makes docs/cliffs.md and the pictures of it.
+`--collect` adds what a run that was killed had measured of its last job. `tools/readme` makes
+docs/cliffs.md and the pictures of the record.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import faulthandler
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -68,13 +70,12 @@ class Files:
         self.current.unlink(missing_ok=True)
 
 
-def write_record(files: Files, command: str, commit: str | None) -> Path | None:
+def write_record(files: Files) -> Path | None:
     """The record of what is told so far; None as long as that is nothing."""
     told = files.read()
     meta = next((row["meta"] for row in told if "meta" in row), None)
     if meta is None:
         return None
-    meta = {"topic": "cliffs", "command": command, **meta, "commit": commit}
     scans = [row["scan"] for row in told if row.get("scan")]
     timelines = [row["timeline"] for row in told if row.get("timeline")]
     checks = [
@@ -86,6 +87,19 @@ def write_record(files: Files, command: str, commit: str | None) -> Path | None:
     name = record_name("cliffs", str(meta["gpu"] or "cpu"), str(meta["torch"]))
     save(files.out / name, meta, points_of(scans), scans, checks, timelines)
     return files.out / name
+
+
+def end_begun(files: Files, reason: str) -> list[str]:
+    """Give an end to the jobs that began and have none, with what their scan had saved; names
+    them.
+    """
+    told = files.read()
+    ended = {row["end"] for row in told if "end" in row}
+    begun = {row["begin"]: row["job"] for row in told if "begin" in row}
+    open_jobs = {name: job for name, job in begun.items() if name not in ended}
+    for name, job in open_jobs.items():
+        files.tell(end=name, scan=partial_scan(files.current, job), error=reason)
+    return list(open_jobs)
 
 
 # --- the process of the jobs ---
@@ -101,7 +115,8 @@ def child(options: argparse.Namespace) -> int:
     todo = json.loads(options.child)
     cuda = torch.cuda.is_available()
     meta = machine(torch, cuda)
-    files.tell(meta={**meta, "clocks_before": clocks() if meta["gpu"] else None})
+    about = {"topic": "cliffs", "command": options.command, **meta, "commit": options.commit}
+    files.tell(meta={**about, "clocks_before": clocks() if meta["gpu"] else None})
     if cuda and (said := warm_up(torch)):
         print(f"does not work here: {said}", flush=True)
     weight = sum(job["seconds"] for job in todo)
@@ -110,7 +125,7 @@ def child(options: argparse.Namespace) -> int:
         share = max(0.5, left * job["seconds"] / weight)
         begun = time.monotonic()
         files.current.unlink(missing_ok=True)
-        files.tell(begin=job["name"])
+        files.tell(begin=job["name"], job=job)
         # Ends the process with all threads' stacks told when the job hangs, even within CUDA.
         faulthandler.dump_traceback_later(3 * share + 15, exit=True)
         row: dict[str, Any] = {"end": job["name"]}
@@ -121,7 +136,7 @@ def child(options: argparse.Namespace) -> int:
             row["scan"] = partial_scan(files.current, job)
         faulthandler.cancel_dump_traceback_later()
         files.tell(**row)
-        write_record(files, options.command, options.commit)
+        write_record(files)
         print(f"{line(job['name'], row)}", flush=True)
         weight -= job["seconds"]
         left -= time.monotonic() - begun
@@ -160,17 +175,11 @@ def run_jobs(todo: list[dict[str, Any]], files: Files, options: argparse.Namespa
             why = f"exit {done.returncode}"
         except subprocess.TimeoutExpired:
             why = "the time budget was over"
-        told = files.read()
-        ended = {row["end"] for row in told if "end" in row}
-        names = {row["begin"] for row in told if "begin" in row} - ended
-        begun = [job for job in todo if job["name"] in names]
-        if not any(job["name"] in ended for job in todo) and not begun:
+        reason = f"the process ended ({why})"
+        wrong += [f"{name}: {reason}" for name in end_begun(files, reason)]
+        ended = {row["end"] for row in files.read() if "end" in row}
+        if not any(job["name"] in ended for job in todo):
             raise UserError(f"nothing could be scanned: {why}; its message is above")
-        for job in begun:
-            reason = f"the process ended ({why})"
-            wrong.append(f"{job['name']}: {reason}")
-            files.tell(end=job["name"], scan=partial_scan(files.current, job), error=reason)
-            ended.add(job["name"])
         todo = [job for job in todo if job["name"] not in ended]
     return wrong
 
@@ -185,6 +194,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", help="operations, separated by commas")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try it")
     parser.add_argument("--commit")
+    parser.add_argument(
+        "--collect", action="store_true", help="make the record of what a run that was ended left"
+    )
     parser.add_argument("--command", help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--started", type=float, help=argparse.SUPPRESS)
@@ -196,6 +208,14 @@ def main() -> int:
     options = parse()
     if options.child:
         return child(options)
+    files = Files(options.out)
+    if options.collect:
+        return _finish(files, end_begun(files, "the run was ended"))
+    if files.rows.exists():
+        raise UserError(
+            f"{files.rows} is what a run left that was ended: --collect makes its record, or "
+            "remove the file"
+        )
     cache = next((ROOT / name for name in CACHES if (ROOT / name).is_dir()), None)
     if "ATEN_OVERRIDES_CACHE" not in os.environ and cache is not None:
         os.environ["ATEN_OVERRIDES_CACHE"] = str(cache)
@@ -206,15 +226,28 @@ def main() -> int:
     todo = [{**job, "device": options.device} for job in jobs(options.only, modes)]
     if not todo:
         raise UserError(f"--only {options.only}: the plan has no such operation")
-    files = Files(options.out)
-    files.clear()
-    wrong = run_jobs(todo, files, options)
-    path = write_record(files, options.command, options.commit)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the record is written
+    try:
+        wrong = run_jobs(todo, files, options)
+    except KeyboardInterrupt:
+        wrong = [f"{name}: the run was ended" for name in end_begun(files, "the run was ended")]
+        wrong.append("the run was ended")
+    except UserError:
+        files.clear()
+        raise
+    return _finish(files, wrong)
+
+
+def _finish(files: Files, wrong: list[str]) -> int:
+    """Write the record, say what went wrong and remove what is no record; the exit code."""
+    path = write_record(files)
+    if path is None:
+        raise UserError(f"there is nothing to make a record of in {files.out}")
     errors = [f"{row['end']}: {row['error']}" for row in files.read() if row.get("error")]
     files.clear()
     for words in dict.fromkeys([*wrong, *errors]):
         print(words)
-    print(f"{path}, {time.time() - options.started:.0f} s")
+    print(path)
     return 1 if wrong or errors else 0
 
 

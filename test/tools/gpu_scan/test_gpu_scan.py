@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import shutil
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -185,7 +187,7 @@ def test_a_process_that_ends_is_followed_by_another(
         started.append([job["name"] for job in todo])
         files.tell(meta=META)
         for job in todo[:2]:
-            files.tell(begin=job["name"])
+            files.tell(begin=job["name"], job=job)
             if job is todo[0]:
                 files.tell(end=job["name"])
         with files.rows.open("a") as out:
@@ -200,12 +202,45 @@ def test_a_process_that_ends_is_followed_by_another(
     names = [job["name"] for job in todo]
     assert started == [names, names[2:]]
     assert wrong == [f"{names[i]}: the process ended (exit -11)" for i in (1, 3)]
-    path = run.write_record(files, "python3 run.py", None)
+    path = run.write_record(files)
     reasons = [row["params"]["job"] for row in json.loads(path.read_text())["checks"]]
     assert reasons == [names[1], names[3]]
     made.budget = 1.0
     (said,) = run.run_jobs(todo, files, made)
     assert "no time was left for 4 jobs" in said
+
+
+def run_begun(out: Path) -> int:
+    return (out / "cliffs-rows.jsonl").read_text().count('"begin"')
+
+
+def test_a_run_that_is_ended_leaves_its_record(tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "run.py"), "--device", "cpu", "--out", str(tmp_path)]
+    started = subprocess.Popen(
+        [*command, "--budget", "60", "--only", "lu_solve"], stdout=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    assert "lu_solve float32 b64" in started.stdout.readline()  # the first of two jobs
+    while run_begun(tmp_path) < 2 and started.poll() is None:
+        time.sleep(0.05)
+    left = tmp_path / "left"
+    left.mkdir()
+    for path in tmp_path.glob("cliffs-*"):
+        shutil.copy(path, left)
+    started.terminate()
+    assert started.communicate(timeout=30)[0] and started.returncode == 1
+    (path,) = tmp_path.glob("cliffs-*")
+    data = json.loads(path.read_text())
+    assert data["points"] and data["checks"][0]["reason"] == "the run was ended"
+    # After a kill that could not be noticed:
+    refused = subprocess.run(
+        [*command[:-1], str(left)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert refused.returncode == 2 and "--collect makes its record" in refused.stderr
+    collect = [*command[:-1], str(left), "--collect"]
+    assert subprocess.run(collect, timeout=60, check=False).returncode == 1
+    (path,) = left.iterdir()
+    assert json.loads(path.read_text())["points"]
 
 
 def test_command_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
