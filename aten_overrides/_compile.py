@@ -15,7 +15,7 @@ from aten_overrides._cache import cache_dir
 from aten_overrides._errors import UserError
 
 CSRC = Path(__file__).resolve().parent / "csrc"
-HEADERS = ("LinalgChoice.h", "LinalgThresholds.h")
+HEADERS = ("LinalgChoice.h", "LinalgThresholds.h", "NativeThresholds.h")
 EIGH_HEADERS = ("EighBackend.h", "EighChoice.h", "EighThresholds.h")
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 
@@ -68,9 +68,8 @@ def build(name: str, units: Sequence[str], linalg: Path | None = None) -> Path:
     """Path of the shared library ``lib<name>.so`` made of the given files in csrc/package/select.
 
     Compiles only if the cache has no library of these very sources, compiler and flags. ``linalg``
-    is the folder with LinalgChoice.h and LinalgThresholds.h, the package's own unless given; those
-    of eigh are taken from it where it has them. The
-    library appears in the cache complete or not at all. Raises UserError without a compiler, when
+    is the folder with HEADERS, the package's own unless given; those of eigh are taken from it
+    where it has them. The library appears in the cache complete or not at all. Raises UserError without a compiler, when
     the compiler fails or when the cache cannot be written.
     """
     folder = CSRC / "package" / "select"

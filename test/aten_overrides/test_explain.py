@@ -32,11 +32,14 @@ def test_our_kernels_are_chosen_where_they_were_measured_fastest() -> None:
     assert explain("lu_factor", (64, 512, 512), "float32", "h200", native=False).chosen == "stock"
     # One matrix without row exchanges: cuSOLVER is ahead.
     one = explain("lu_factor", (1, 512, 512), "float32", "h200", pivot=False)
-    assert one.chosen == "looped_cusolver"
+    assert one.chosen == one.thresholds.backend == "looped_cusolver"
+    # ATen's thresholds know our kernels without a table.
+    assert found.thresholds.backend == "batched_native"
+    assert explain("lu_factor", (64, 512, 512), "float32").thresholds.regret is None
 
 
 def test_the_choice_is_the_fastest_measured() -> None:
-    found = explain("lu_factor", (64, 512, 512), "float32")
+    found = explain("lu_factor", (64, 512, 512), "float32", native=False)
     assert found.chosen == "stock" and found.ms == pytest.approx(5.7119) and found.measured
     assert found.thresholds.backend == "stock" and found.thresholds.regret == 1.0
     assert found.source.gpu == "NVIDIA H200" and found.source.date == "2026"

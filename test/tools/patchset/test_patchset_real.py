@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aotools import env
-from aotools.patchset import apply, base, check, facts, fetch, git, relink, wheel
+from aotools.patchset import apply, base, check, facts, fetch, git, kernels, relink, wheel
 from aotools.patchset.base import LINALG, Base
 from aotools.patchset.relink import ENTRIES, Relinked
 from aotools.patchset.report import Report
@@ -36,22 +36,38 @@ def source(real: Base) -> Path:
     return fetch.source(real, progress=False)
 
 
-@pytest.fixture(scope="module")
-def tree(real: Base, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return apply.plain_tree(real, source, real.patches(), tmp_path_factory.mktemp("trees"))
-
-
 @pytest.fixture(scope="module", params=VERSIONS)
 def stock(request: pytest.FixtureRequest) -> wheel.Wheel:
     return wheel.inspect(env.wheel_tree(str(request.param), download=False))
 
 
 @pytest.fixture(scope="module")
+def buildable(real: Base, stock: wheel.Wheel) -> kernels.Buildable:
+    """The whole series where there is an nvcc for the wheel: 2.11.0's tree has one, 2.6.0's not."""
+    return kernels.buildable(real.patches(), stock, architectures="90")
+
+
+@pytest.fixture(scope="module")
+def tree(
+    real: Base,
+    source: Path,
+    buildable: kernels.Buildable,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    folder = tmp_path_factory.mktemp("trees")
+    return apply.plain_tree(real, source, buildable.patches, folder)
+
+
+@pytest.fixture(scope="module")
 def made(
-    real: Base, tree: Path, stock: wheel.Wheel, tmp_path_factory: pytest.TempPathFactory
+    real: Base,
+    tree: Path,
+    stock: wheel.Wheel,
+    buildable: kernels.Buildable,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Relinked:
     out = tmp_path_factory.mktemp("patched")
-    return relink.relink(real, tree, real.patches(), stock, out, quiet=True)
+    return relink.relink(real, tree, buildable.patches, stock, out, quiet=True, nvcc=buildable.nvcc)
 
 
 # --- the source ----------------------------------------------------------------------------------
@@ -86,7 +102,8 @@ def test_a_checkout_gets_the_same_files(real: Base, source: Path, tmp_path: Path
 
 
 @pytest.mark.source
-def test_what_is_added_and_listed(real: Base, source: Path, tree: Path) -> None:
+def test_what_is_added_and_listed(real: Base, source: Path, tmp_path: Path) -> None:
+    tree = apply.plain_tree(real, source, real.patches(), tmp_path / "trees")
     assert fetch.wrong_files(source, real.blobs) == []
     names = {path.name for path in (tree / LINALG).iterdir()}
     assert {"BatchLinearAlgebra.cpp", "CUDASolver.cpp", "LinalgChoice.h", "SolverLanes.h"} <= names
@@ -110,6 +127,7 @@ def test_check_finds_nothing(real: Base, source: Path, tmp_path: Path) -> None:
         for what in ("linalg units compile", "without MAGMA", "Context.cpp", "Module.cpp"):
             assert f"after {patch.name}: {what}" in items
         assert f"after {patch.name}: ROCm with MAGMA" in items
+    assert f"after {real.series()[-1]}: kernels compile" in items
     # Only what this machine cannot bring may be missing, and it is said.
     skipped = [finding for finding in report.findings if finding.verdict == "SKIP"]
     assert all(finding.item.endswith("Module.cpp") for finding in skipped), stream.getvalue()
@@ -167,7 +185,11 @@ def test_our_magma_prototypes_fit_the_wheels_magma(stock: wheel.Wheel) -> None:
 @pytest.mark.wheel
 @pytest.mark.source
 def test_the_library_is_right_and_built_only_once(
-    real: Base, tree: Path, stock: wheel.Wheel, made: Relinked
+    real: Base,
+    tree: Path,
+    stock: wheel.Wheel,
+    made: Relinked,
+    buildable: kernels.Buildable,
 ) -> None:
     elf = facts.read(made.library)
     assert elf.soname == relink.SONAME
@@ -178,8 +200,22 @@ def test_the_library_is_right_and_built_only_once(
     assert used <= stock.magma_functions
     assert "magma_sgetrf_batched" in used
     assert made.facts["entries"] == [name for name in ENTRIES if name in real.entries]
-    assert [patch["name"] for patch in made.facts["patches"]] == real.series()
-    again = relink.relink(real, tree, real.patches(), stock, made.library.parent, quiet=True)
+    names = [patch["name"] for patch in made.facts["patches"]]
+    assert names + [patch.name for patch in buildable.left_out] == real.series()
+    if stock.version == "2.11.0":  # whose tree has nvcc
+        assert not buildable.left_out
+        assert made.facts["kernels"] == {"nvcc": "13.0", "architectures": ["90"]}
+    else:
+        assert (made.facts["kernels"] is None) == bool(buildable.left_out)
+    again = relink.relink(
+        real,
+        tree,
+        buildable.patches,
+        stock,
+        made.library.parent,
+        quiet=True,
+        nvcc=buildable.nvcc,
+    )
     assert not again.built
     assert again.seconds <= 3
 

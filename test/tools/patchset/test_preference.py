@@ -1,4 +1,4 @@
-"""The name "cublas" on a stock torch: added, used, taken out, refused where it could harm."""
+"""The names "cublas" and "native" on a stock torch: added, used, taken out, refused if harmful."""
 
 from __future__ import annotations
 
@@ -35,19 +35,22 @@ def test_the_name_works_like_torchs_own() -> None:
     assert prefer("cublas") == torch._C._LinalgBackend.Cublas == value
     assert prefer() == value
     assert (str(value), value.name, int(value)) == ("_LinalgBackend.Cublas", "Cublas", 3)
-    with pytest.raises(RuntimeError, match="default, cusolver, magma, cublas"):
+    with pytest.raises(RuntimeError, match="default, cusolver, magma, cublas, native"):
         prefer("cublaslt")
     assert prefer() == value
+    native = prefer("native")
+    assert native == torch._C._LinalgBackend.Native and (native.name, int(native)) == ("Native", 4)
 
 
-def test_unregister_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("name", ["cublas", "native"])
+def test_unregister_leaves_nothing_behind(name: str) -> None:
     before = (
         members(),
         dict(torch.backends.cuda._LinalgBackends),
         torch.backends.cuda._LinalgBackends_str,
     )
     preference.register()
-    torch.backends.cuda.preferred_linalg_library("cublas")
+    torch.backends.cuda.preferred_linalg_library(name)
     preference.unregister()
     after = (
         members(),
@@ -56,9 +59,10 @@ def test_unregister_leaves_nothing_behind() -> None:
     )
     assert after == before
     assert not hasattr(torch._C._LinalgBackend, "Cublas")
+    assert not hasattr(torch._C._LinalgBackend, "Native")
     assert torch.backends.cuda.preferred_linalg_library() == torch._C._LinalgBackend.Default
     with pytest.raises(RuntimeError, match="Unknown input value"):
-        torch.backends.cuda.preferred_linalg_library("cublas")
+        torch.backends.cuda.preferred_linalg_library(name)
     preference.unregister()  # nothing to do is no error
 
 

@@ -4,6 +4,7 @@ patches/README.md).
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import re
 import sys
@@ -120,7 +121,7 @@ class Base:
     blobs: Mapping[str, str]
     extra: tuple[str, ...]  # read by a check though no patch touches them
     entries: tuple[str, ...]  # linalg entries whose function the series changes
-    package_only: tuple[str, ...]  # in aten_overrides/csrc/linalg, but not for ATen
+    package_only: tuple[str, ...]  # patterns: in aten_overrides/csrc/linalg, but not for ATen
     wheels: Mapping[str, WheelFacts]
     fmt: Mapping[str, str]  # Debian's package of fmt's headers, for Module.cpp
 
@@ -128,6 +129,13 @@ class Base:
     def name(self) -> str:
         """The folder's name: "v2.6.0"."""
         return self.folder.name
+
+    def is_package_only(self, name: str) -> bool:
+        """Whether `name`, a path below aten_overrides/csrc/linalg, is not for ATen."""
+        return any(
+            fnmatch.fnmatchcase(name, pattern) or name.startswith(f"{pattern}/")
+            for pattern in self.package_only
+        )
 
     def series(self) -> list[str]:
         """Patch file names in the order of application; UserError when one is listed twice or is a

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from aotools import env
-from aotools.env import ROOT, UserError
-from aotools.patchset import apply, base, fetch
+from aotools.env import UserError
+from aotools.patchset import apply, base, copies, fetch
 from aotools.patchset.base import LINALG, Base, Patch
 from aotools.patchset.report import Report
 
-OWN_SOURCES = ROOT / "aten_overrides/csrc/linalg"
+OWN_SOURCES = copies.OWN_SOURCES
 _LAUNCH_CHECKER = "torch/testing/_internal/check_kernel_launches.py"
-_SOURCE_SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 
 
 def planned(base_: Base, *, fast: bool) -> list[str]:
@@ -140,13 +139,9 @@ def _copies(base_: Base, patches: Sequence[Patch], tree: Path, own: Path) -> lis
     ours = {
         path.relative_to(own).as_posix()
         for path in own.rglob("*")
-        if path.is_file() and path.suffix in _SOURCE_SUFFIXES
+        if path.is_file() and path.suffix in copies.SOURCE_SUFFIXES
     }
-    left_out = {
-        name
-        for name in ours
-        if any(name == top or name.startswith(f"{top}/") for top in base_.package_only)
-    }
+    left_out = ours - copies.for_aten(base_, own)
     problems = [
         f"{name} is added, but not in aten_overrides/csrc/linalg" for name in sorted(added - ours)
     ]
@@ -175,7 +170,7 @@ def _launches(report: Report, patches: Sequence[Patch], tree: Path) -> None:
         {change.path for patch in patches for change in patch.changes if change.new is not None}
     )
     sources = [
-        path for path in files if path.endswith(_SOURCE_SUFFIXES) and (tree / path).is_file()
+        path for path in files if path.endswith(copies.SOURCE_SUFFIXES) and (tree / path).is_file()
     ]
     for path in sources:
         code = (tree / path).read_text(encoding="utf-8")

@@ -1,8 +1,10 @@
-"""Makes "cublas" a preferred linalg library of a stock torch, for use with a relinked library.
+"""Makes "cublas" and "native" preferred linalg libraries of a stock torch, for use with a relinked
+library.
 
-torch passes the value 3 of its enum through as it is; only its Python side does not know the name.
-`register` adds it to the enum and to torch.backends.cuda, `unregister` takes it out. A wheel's own
-functions treat the value as "default".
+torch passes the values 3 and 4 of its enum through as they are; only its Python side does not know
+the names. `register` adds them to the enum and to torch.backends.cuda, `unregister` takes them out.
+A wheel's own functions treat the values as "default", and so does a relinked library without the
+kernels the value of "native".
 """
 
 from __future__ import annotations
@@ -13,12 +15,19 @@ from typing import Any
 
 from aotools.env import UserError
 
-MEMBER, NAME, VALUE = "Cublas", "cublas", 3
+# By name: the enum's member, its value, and what it means.
+NAMES = {
+    "cublas": (
+        "Cublas",
+        3,
+        "cuBLAS's batched routines where there is one, elsewhere as cusolver",
+    ),
+    "native": ("Native", 4, "our own kernels where there is one, elsewhere as default"),
+}
 KNOWN = {"Default": 0, "Cusolver": 1, "Magma": 2}
 ENVIRONMENT = "TORCH_LINALG_PREFER_CUBLAS"
-_DOC = "cuBLAS's batched routines where there is one, elsewhere as cusolver"
 _ENTRIES = "__entries"  # where pybind11 keeps an enum's members
-_added: list[Any] = []  # the value that `register` made, while it is registered
+_added: list[Any] = []  # the values that `register` made, while they are registered
 
 
 def _enum() -> Any:
@@ -36,15 +45,15 @@ def _listed(members: Mapping[str, int]) -> str:
 
 
 def is_registered() -> bool:
-    """Whether `register` has added the name in this process."""
+    """Whether `register` has added the names in this process."""
     return bool(_added)
 
 
 def register() -> Any:
-    """Adds "cublas" and returns its enum value; a second call changes nothing.
+    """Adds the names and returns the enum value of "cublas"; a second call changes nothing.
 
     UserError when the enum's members are not exactly default, cusolver and magma: a torch that has
-    more may use the value 3 for something else, or know "cublas" itself.
+    more may use the values for something else, or know the names itself.
     """
     import torch
 
@@ -58,29 +67,31 @@ def register() -> Any:
             f'"cublas" cannot be added to the preferred linalg libraries of torch '
             f"{torch.__version__}: it has {_listed(found)}, expected was exactly {_listed(KNOWN)}"
         )
-    value = enum(VALUE)
-    entries[MEMBER] = (value, _DOC)
-    setattr(enum, MEMBER, value)
     cuda: Any = torch.backends.cuda
-    cuda._LinalgBackends[NAME] = value
+    for name, (member, number, meaning) in NAMES.items():
+        value = enum(number)
+        entries[member] = (value, meaning)
+        setattr(enum, member, value)
+        cuda._LinalgBackends[name] = value
+        _added.append(value)
     cuda._LinalgBackends_str = ", ".join(cuda._LinalgBackends)
-    _added.append(value)
-    return value
+    return _added[0]
 
 
 def unregister() -> None:
-    """Takes the name out again; if it is the preferred library, "default" is from now on."""
+    """Takes the names out again; if one is the preferred library, "default" is from now on."""
     import torch
 
     if not is_registered():
         return
-    if int(torch._C._get_linalg_preferred_backend()) == VALUE:
+    if int(torch._C._get_linalg_preferred_backend()) in {number for _, number, _ in NAMES.values()}:
         torch._C._set_linalg_preferred_backend(_enum().Default)
     cuda: Any = torch.backends.cuda
-    cuda._LinalgBackends.pop(NAME, None)
+    for name, (member, _, _) in NAMES.items():
+        cuda._LinalgBackends.pop(name, None)
+        delattr(_enum(), member)
+        del _enum().__dict__[_ENTRIES][member]
     cuda._LinalgBackends_str = ", ".join(cuda._LinalgBackends)
-    delattr(_enum(), MEMBER)
-    del _enum().__dict__[_ENTRIES][MEMBER]
     _added.clear()
 
 

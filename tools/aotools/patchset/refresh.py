@@ -1,7 +1,8 @@
 """tools/patchset refresh: writes the series anew as it applies, after an edit by hand.
 
 Hunks that moved get their line numbers, blob ids and diffstat are made again, and files that the
-series adds are brought to the state of aten_overrides/csrc/linalg.
+series adds are brought to the state of aten_overrides/csrc/linalg. In a folder of their own, which
+one patch adds, files come and go with that state too.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import datetime
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotools.env import UserError
-from aotools.patchset import apply, check, export, git
-from aotools.patchset.base import LINALG, Base, Patch
+from aotools.patchset import apply, check, copies, export, git
+from aotools.patchset.base import LINALG, NULL_BLOB, Base, Patch
 
 NAME, TEXT = (
     "refresh",
@@ -43,9 +45,9 @@ def refreshed(
         applied = apply.build_repo(repo, base, source, patches)
         for named, moved in applied.offsets.items():
             told += [f"{named}: {row}" for row in moved]
-        copies, more = _copies(patches, own)
+        contents, more = _copies(base, patches, own)
         told += more
-        commits = _with_copies(repo, applied.commits, copies)
+        commits = _with_copies(repo, applied.commits, contents)
         result = []
         for patch, before, commit in zip(patches, commits[:-1], commits[1:], strict=True):
             old = patch.path.read_bytes()
@@ -58,38 +60,73 @@ def refreshed(
     return result, told
 
 
-def _copies(patches: Sequence[Patch], own: Path) -> tuple[dict[str, bytes], list[str]]:
-    """The files of ours that exactly one patch adds and none changes: path to content."""
-    touched: dict[str, list[str]] = {}
-    for patch in patches:
+@dataclass(frozen=True)
+class Copy:
+    """The content of a file of ours from a patch on, by its number from 1; None: taken out."""
+
+    since: int
+    content: bytes | None
+
+
+def _copies(base: Base, patches: Sequence[Patch], own: Path) -> tuple[dict[str, Copy], list[str]]:
+    """What the files that the series adds to the linalg folder should be, by path.
+
+    From the last patch that touches it on, a file is as in `own`. In a folder of its own below
+    linalg that one patch alone adds files to, that patch gets the files that are new in `own`, and
+    loses those that are gone there or are the package's.
+    """
+    last: dict[str, int] = {}
+    folders: dict[str, set[int]] = {}
+    for number, patch in enumerate(patches, 1):
         for change in patch.changes:
-            if change.path.startswith(f"{LINALG}/") and (
-                change.old is None or change.path in touched
-            ):
-                touched.setdefault(change.path, []).append(patch.name)
-    contents, told = {}, []
-    for path, names in touched.items():
+            path = change.path
+            if path.startswith(f"{LINALG}/") and (change.old is None or path in last):
+                last[path] = number
+                if change.old is None:
+                    folders.setdefault(path.rpartition("/")[0], set()).add(number)
+    owned = {
+        folder: min(numbers)
+        for folder, numbers in folders.items()
+        if len(numbers) == 1 and folder != LINALG
+    }
+    contents, told, wanted = {}, [], copies.for_aten(base, own)
+    for path, number in last.items():
         file = own / path.removeprefix(f"{LINALG}/")
-        if not file.is_file():
-            told.append(f"{path} is added by {names[0]}, but is not in {own}")
-        elif len(names) > 1:
-            told.append(f"{path} is changed by {' and '.join(names)}: left as the patches have it")
+        in_folder = path.rpartition("/")[0] in owned
+        packaged = in_folder and path.removeprefix(f"{LINALG}/") not in wanted
+        if file.is_file() and not packaged:
+            contents[path] = Copy(number, file.read_bytes())
+        elif in_folder:
+            contents[path] = Copy(number, None)
+            told.append(f"{path} is not for ATen any more: taken out of {patches[number - 1].name}")
         else:
-            contents[path] = file.read_bytes()
+            told.append(f"{path} is added by the series, but is not in {own}")
+    for folder, number in owned.items():
+        below = folder.removeprefix(f"{LINALG}/")
+        for file in sorted((own / below).glob("*")):
+            path, name = f"{folder}/{file.name}", f"{below}/{file.name}"
+            if path not in last and name in wanted:
+                contents[path] = Copy(number, file.read_bytes())
+                told.append(f"{path} is new: put into {patches[number - 1].name}")
     return contents, told
 
 
-def _with_copies(repo: Path, commits: Sequence[str], copies: Mapping[str, bytes]) -> list[str]:
-    """The commits again, each with our files wherever it has a file of that path."""
-    blobs = {}
-    for path, data in copies.items():
-        blobs[path] = git.git(repo, "hash-object", "-w", "--stdin", stdin=data).decode().strip()
+def _with_copies(repo: Path, commits: Sequence[str], contents: Mapping[str, Copy]) -> list[str]:
+    """The commits again, each with our files as they should be there."""
+    blobs = {
+        path: git.git(repo, "hash-object", "-w", "--stdin", stdin=copy.content).decode().strip()
+        for path, copy in contents.items()
+        if copy.content is not None
+    }
     index = {"GIT_INDEX_FILE": str(repo / ".git/refresh-index")}
     made: list[str] = []
-    for commit in commits:
+    for number, commit in enumerate(commits):
         git.git(repo, "read-tree", commit, extra=index)
-        there = set(git.text(repo, "ls-tree", "-r", "--name-only", commit).splitlines())
-        rows = [f"100644 {blob}\t{path}" for path, blob in blobs.items() if path in there]
+        rows = [
+            f"100644 {blobs[path]}\t{path}" if path in blobs else f"0 {NULL_BLOB}\t{path}"
+            for path, copy in contents.items()
+            if copy.since <= number
+        ]
         git.git(
             repo,
             "update-index",

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include <ATen/native/cuda/linalg/native/WarpReduce.cuh>
+
 #include <ATen/native/cuda/linalg/native/Kernels.h>
 
 // Element types and the few operations that an LU kernel needs from them.

@@ -38,6 +38,7 @@ enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiP
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 struct cudaFuncAttributes {
   size_t sharedSizeBytes;
+  int binaryVersion;
 };
 
 namespace simulated {
@@ -70,6 +71,7 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
 }
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->sharedSizeBytes = 0;
+  attributes->binaryVersion = 90;
   return cudaSuccess;
 }
 template <typename Kernel>
