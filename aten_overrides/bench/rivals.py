@@ -131,6 +131,7 @@ def _jax_call(problems: Problems, case: Case) -> Call:
     importlib.import_module("jax.dlpack")
     importlib.import_module("jax.scipy.linalg")
     jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_default_matmul_precision", "highest")  # without TF32, as torch
     torch = problems.torch
     copies = [one.clone() for one in problems.input(case.n) if one is not None]
     torch.cuda.synchronize()

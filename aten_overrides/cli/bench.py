@@ -16,11 +16,11 @@ EPILOG = """\
 Rivals: torch as it is and with each preferred library; the overrides; each of their back ends, that
 is cuBLAS's, cuSOLVER's and our own routines, called directly where the operation is one routine
 (lu_factor_ex and eigh, with a copy of the matrices, which they overwrite), else forced within
-torch's operation; CuPy and JAX where installed (JAX's times include its wait for the result). All
-rivals of a problem are timed in the same rounds, in random order, by events behind a flushed L2
-cache. The limit is measured in the same run: the nominal work at the speed of a large matrix
-product without TF32, or the matrices read and the result written once at the speed of a copy,
-whichever is longer. The record of --out is written whole after every problem.
+torch's operation; CuPy and JAX where they are installed and have the operation (JAX's times include
+its wait for the result). All rivals of a problem are timed in the same rounds, in random order, by
+events behind a flushed L2 cache. The limit is measured in the same run: the nominal work at the
+speed of a large matrix product without TF32, or the matrices read and the result written once at
+the speed of a copy, whichever is longer. The record of --out is written whole after every problem.
 
 exit code: 0 all was timed, 1 something was left out for want of time, 2 nothing could be timed.
 """
