@@ -27,6 +27,9 @@ native::SolvePlan plan_of(
   native::SolvePlan plan = native::solve_plan(problem, pass != 0);
   plan.together = together > 0 ? together : plan.together;
   plan.warps = warps > 0 ? warps : plan.warps;
+  if (warps > 0 && plan.route == native::SolveRoute::Small) {
+    plan.route = native::SolveRoute::Pass;
+  }
   if (width > 0 && width < problem.n && plan.route != native::SolveRoute::Pass) {
     plan.route = native::SolveRoute::Blocked;
     plan.width = width;

@@ -270,12 +270,15 @@ SolvePlan solve_plan(const SolveProblem& p, bool pass) {
     using T = decltype(x);
     const size_t shared = shared_limit();
     const int n = static_cast<int>(p.n);
+    if (pass && n <= kSmallRows) {
+      return SolvePlan{SolveRoute::Small, 1, 1, kLeaf};
+    }
     if (pass) {
-      int together = p.nrhs == 1 ? 1 : p.nrhs == 2 || sizeof(T) == 16 ? 2 : 4;
+      int together = pass_columns<T>(static_cast<int>(std::min(p.nrhs, kMostColumns)));
       int warps = pass_warps(p, together);
       while (pass_bytes<T>(n, together, warps) > shared) {
         if (together > 1) {
-          together /= 2;
+          together = 1;
         } else {
           warps = std::max(1, warps / 2);
         }
@@ -350,6 +353,12 @@ void lu_solve(
         problem.transposed && problem.conjugated};
     const int64_t columns = std::min(problem.nrhs, kMostColumns);
     const int64_t items = kMostBlocks / columns;
+    if (plan.route == SolveRoute::Small) {
+      in_parts(all, problem.nrhs, items, columns, [&](const Systems<T>& part, int64_t) {
+        launch_small(part, stream);
+      });
+      return;
+    }
     if (plan.route == SolveRoute::Pass) {
       in_parts(all, problem.nrhs, items, columns, [&](const Systems<T>& part, int64_t) {
         launch_pass(part, plan.together, plan.warps, stream);

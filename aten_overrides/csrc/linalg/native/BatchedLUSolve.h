@@ -26,12 +26,13 @@ struct SolveProblem {
 
 enum class SolveRoute : int8_t {
   None,     // nothing to solve
+  Small,    // part of a warp per matrix of at most 32 rows, the factor in registers
   Pass,     // a block per matrix and few right-hand sides: one pass over the factor
   Tile,     // a block per matrix and many right-hand sides, all rows of them in shared memory
   Blocked,  // such tiles for diagonal blocks, cuBLAS's products for the rest
 };
 
-// For measurements together may be 1, 2 or 4, warps 1..16, width a multiple of 8 up to the plan's.
+// For measurements together may be 1, warps 1..16, width a multiple of 8 up to the plan's.
 struct SolvePlan {
   SolveRoute route;
   int together;  // right-hand sides of one pass

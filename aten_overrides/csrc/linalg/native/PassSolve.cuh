@@ -22,6 +22,7 @@ struct PassSolve {
   static constexpr int kBlock = 32;
   static constexpr int kStep = kBlock + 1;  // of a tile's columns, against bank conflicts
   static constexpr int kTile = kBlock * kStep;
+  static constexpr int kRows = sizeof(T) * R > 16 ? 2 : 4;  // of a transposed factor at once
   static constexpr int kAhead = sizeof(T) == 4 ? 16 : sizeof(T) == 8 ? 8 : 4;  // loads in flight
 
   static __host__ __device__ int64_t padded(int n) {
@@ -38,6 +39,7 @@ template <typename T, int R, bool kTransposed>
 __global__ void __launch_bounds__(512) pass_kernel(Systems<T> p, int tiles) {
   using Pass = PassSolve<T, R>;
   constexpr int B = Pass::kBlock, S = Pass::kStep;
+  constexpr int G = Pass::kRows, A = Pass::kAhead / G;
   extern __shared__ __align__(16) unsigned char raw[];
   const int threads = blockDim.x, tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int warps = threads / 32, workers = max(1, warps - 1);
@@ -141,35 +143,52 @@ __global__ void __launch_bounds__(512) pass_kernel(Systems<T> p, int tiles) {
         to[(worker * R + r) * B + lane] = total[r];
       }
     } else {
-      for (int i = worker; i < B; i += workers) {
-        const int row = row_of(pass, block * B + i);
-        T total[R];
+      // Several rows at once, so that their reads overlap; known is a multiple of 32.
+      for (int i = worker; i < B; i += G * workers) {
+        int row[G];
+        T total[G][R];
 #pragma unroll
-        for (int r = 0; r < R; ++r) {
-          total[r] = zero<T>();
+        for (int g = 0; g < G; ++g) {
+          const int position = i + g * workers;
+          row[g] = position < B ? row_of(pass, block * B + position) : n;
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            total[g][r] = zero<T>();
+          }
         }
-        for (int j = lane; row < n && j < known; j += 32 * Pass::kAhead) {
-          T l[Pass::kAhead];
+        for (int base = 0; base < known; base += 32 * A) {
+          T l[A][G];
 #pragma unroll
-          for (int a = 0; a < Pass::kAhead; ++a) {
-            const int position = j + a * 32, column = row_of(pass, position);
-            l[a] = position < known && column < n ? *address(row, column) : zero<T>();
+          for (int a = 0; a < A; ++a) {
+            const int column = row_of(pass, base + a * 32 + lane);
+            const bool there = base + a * 32 < known && column < n;
+#pragma unroll
+            for (int g = 0; g < G; ++g) {
+              l[a][g] = there && row[g] < n ? *address(row[g], column) : zero<T>();
+            }
           }
 #pragma unroll
-          for (int a = 0; a < Pass::kAhead; ++a) {
-            const int column = row_of(pass, min(j + a * 32, known - 1));
-            const int active = j + a * 32 < known && column < n;
+          for (int a = 0; a < A; ++a) {
+            const int column = row_of(pass, min(base + a * 32, known - 32) + lane);
+            const int active = base + a * 32 < known && column < n;
 #pragma unroll
             for (int r = 0; r < R; ++r) {
-              subtract_product_if(active, total[r], conjugate(l[a], sign), x[r * rows + column]);
+              const T value = x[r * rows + column];
+#pragma unroll
+              for (int g = 0; g < G; ++g) {
+                subtract_product_if(active, total[g][r], conjugate(l[a][g], sign), value);
+              }
             }
           }
         }
 #pragma unroll
-        for (int r = 0; r < R; ++r) {
-          const T all = warp_sum(total[r]);
-          if (lane == 0) {
-            to[r * B + i] = all;
+        for (int g = 0; g < G; ++g) {
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            const T all = warp_sum(total[g][r]);
+            if (lane == 0 && i + g * workers < B) {
+              to[r * B + i + g * workers] = all;
+            }
           }
         }
       }
@@ -297,20 +316,25 @@ void launch_pass_of(const Systems<T>& p, int warps, cudaStream_t stream) {
 }
 
 template <typename T>
+constexpr int kTogether = sizeof(T) == 16 ? 2 : 4;
+
+template <typename T>
+int pass_columns(int nrhs) {
+  return nrhs == 1 ? 1 : kTogether<T>;
+}
+
+template <typename T>
 size_t pass_bytes(int n, int together, int warps) {
-  return together == 1   ? PassSolve<T, 1>::bytes(n, warps)
-         : together == 2 ? PassSolve<T, 2>::bytes(n, warps)
-                         : PassSolve<T, 4>::bytes(n, warps);
+  return together == 1 ? PassSolve<T, 1>::bytes(n, warps)
+                       : PassSolve<T, kTogether<T>>::bytes(n, warps);
 }
 
 template <typename T>
 void launch_pass(const Systems<T>& p, int together, int warps, cudaStream_t stream) {
   if (together == 1) {
     launch_pass_of<T, 1>(p, warps, stream);
-  } else if (together == 2) {
-    launch_pass_of<T, 2>(p, warps, stream);
   } else {
-    launch_pass_of<T, 4>(p, warps, stream);
+    launch_pass_of<T, kTogether<T>>(p, warps, stream);
   }
 }
 

@@ -24,8 +24,16 @@ struct Systems {
   bool transposed, conjugated;  // A^T X = B or A^H X = B instead of A X = B
 };
 
-// Both triangles for few right-hand sides, `together` of them (1, 2 or 4) in one pass over the
-// factor; row exchanges included. Bytes of shared memory that a block needs, and the launch.
+// Matrices of at most 32 rows, row exchanges included.
+constexpr int kSmallRows = 32;
+template <typename T>
+void launch_small(const Systems<T>& p, cudaStream_t stream);
+
+// Both triangles for few right-hand sides, `together` of them (1 or what pass_columns says) in one
+// pass over the factor; row exchanges included. Bytes of shared memory that a block needs, and the
+// launch.
+template <typename T>
+int pass_columns(int nrhs);
 template <typename T>
 size_t pass_bytes(int n, int together, int warps);
 template <typename T>

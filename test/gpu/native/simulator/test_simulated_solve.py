@@ -18,7 +18,7 @@ from solve_checks import assert_solves, column_major, random  # noqa: E402
 from solve_library import OPERATIONS, SolveLibrary, SolvePlan  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
-PASSES = [SolvePlan(), SolvePlan(together=1, warps=1), SolvePlan(together=4, warps=3)]
+PASSES = [SolvePlan(), SolvePlan(together=1, warps=1), SolvePlan(warps=3)]
 MANY = [SolvePlan(False), SolvePlan(False, width=16)]
 
 
