@@ -60,3 +60,17 @@ def named(table: str, folder: Path) -> Path:
     """The file that ``--table`` means."""
     path = Path(table)
     return folder / path if path.name == table else path
+
+
+def add_records(parser: argparse.ArgumentParser, table: Path, header: Path) -> None:
+    """The options of a generator that makes a table of records and a header of the table."""
+    parser.add_argument(
+        "--record",
+        type=Path,
+        action="append",
+        default=[],
+        help="timing record to make the table of; given several times: of the same machine, the "
+        "times of a later one replace those of the ones before",
+    )
+    parser.add_argument("--table", type=Path, default=table, help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=header, help="header (default: %(default)s)")

@@ -153,16 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 0 done or same, 1 a file differs, 2 an error."""
 
     def add(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--record",
-            type=Path,
-            action="append",
-            default=[],
-            help="timing record to make the table of; given several times: of the same machine, "
-            "the times of a later one replace those of the ones before",
-        )
-        parser.add_argument("--table", type=Path, default=DEFAULT, help="default: %(default)s")
-        parser.add_argument("--output", type=Path, default=HEADER, help="header (default: ATen's)")
+        command.add_records(parser, DEFAULT, HEADER)
 
     def texts(options: argparse.Namespace) -> dict[Path, str]:
         table = from_records(options.record) if options.record else load(options.table)
