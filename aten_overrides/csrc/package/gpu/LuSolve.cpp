@@ -7,6 +7,7 @@
 #include "NativeSolve.h"
 #include "Observe.h"
 #include "Pointers.h"
+#include "Sharing.h"
 #include "SolvePlan.h"
 #include "Stub.h"
 
@@ -47,41 +48,6 @@ cublasOperation_t operation(TransposeType trans) {
       return CUBLAS_OP_C;
   }
   TORCH_INTERNAL_ASSERT(false, "invalid transpose type");
-}
-
-// How right-hand sides share factors. Where `regular`, those of one factor that follow one another
-// are the columns of one matrix (as they lie in memory), and factor item % factors serves item of
-// the `batch` matrices of `nrhs` columns that this makes.
-struct Sharing {
-  bool regular;
-  int64_t factors, batch, nrhs;
-};
-
-Sharing sharing_of(const Tensor& LU, const Tensor& B) {
-  const int64_t batch = at::native::batchCount(B), nrhs = B.size(-1);
-  const int64_t factors = at::native::batchCount(LU);
-  if (factors == batch) {
-    return {true, factors, batch, nrhs};
-  }
-  // From the innermost dimension: where LU is broadcast, where it is not, where it is again.
-  const int64_t dims = B.dim() - 2;
-  const auto own = [&](int64_t from_last) {
-    const int64_t at = LU.dim() - 3 - from_last;
-    return at < 0 ? int64_t{1} : LU.size(at);
-  };
-  int64_t place = 0, inner = 1, found = 1;
-  for (; place < dims && own(place) == 1; ++place) {
-    inner *= B.size(B.dim() - 3 - place);
-  }
-  for (; place < dims && own(place) == B.size(B.dim() - 3 - place); ++place) {
-    found *= own(place);
-  }
-  for (; place < dims; ++place) {
-    if (own(place) != 1) {
-      return {false, factors, batch, nrhs};
-    }
-  }
-  return {true, found, batch / inner, nrhs * inner};
 }
 
 // One call, as its route gets it.
@@ -324,7 +290,11 @@ void lu_solve_kernel(const Tensor& LU, const Tensor& pivots, const Tensor& B, Tr
     return;
   }
   const auto preference = choice_preference(at::globalContext().linalgPreferredBackend());
-  const Call call{LU, pivots, B, trans, sharing_of(LU, B), LU.size(-2)};
+  const auto batch_of = [](const Tensor& tensor) {
+    return tensor.sizes().slice(0, static_cast<size_t>(tensor.dim() - 2));
+  };
+  const Sharing sharing = sharing_of(batch_of(LU), batch_of(B), B.size(-1));
+  const Call call{LU, pivots, B, trans, sharing, LU.size(-2)};
   const lu_solve::Problem problem{
       call.batch(), call.n, call.nrhs(), trans != TransposeType::NoTranspose, call.sharing.regular};
   const Plan plan = plan_lu_solve(dtype, LU.scalar_type(), problem, preference);
