@@ -51,7 +51,7 @@ def build(library: Path, kernels: Path = KERNELS) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "ATen" / "native" / "cuda" / "linalg" / "native"
         root.mkdir(parents=True)
-        sources = [HERE.parent / "lu_entry.cpp", HERE / "interrupt.cpp"]
+        sources = [*sorted(HERE.parent.glob("*_entry.cpp")), HERE / "interrupt.cpp"]
         for path in kernels.iterdir():
             if path.suffix not in {".cu", ".cuh", ".h", ".cpp"}:
                 continue

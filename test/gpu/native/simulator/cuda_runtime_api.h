@@ -250,6 +250,9 @@ inline void __syncthreads() {
       -1,
       0);
 }
+inline void __syncwarp() {
+  simulated::exchange("__syncwarp", 0);
+}
 inline uint32_t __reduce_max_sync(unsigned, uint32_t x) {
   const uint64_t* all = simulated::exchange("__reduce_max_sync", x);
   return static_cast<uint32_t>(*std::max_element(all, all + 32));
