@@ -53,7 +53,7 @@ def factor_of_each(factors: tuple[int, ...], sides: tuple[int, ...]) -> list[int
 
 def patterns() -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Right-hand sides of up to four batch dimensions, and all factors that go with them."""
-    made = []
+    made: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for sides in ((), (1,), (3,), (2, 3), (1, 3), (3, 1), (2, 1, 3), (2, 3, 4), (2, 3, 2, 2)):
         for skipped in range(len(sides) + 1):
             rest = sides[skipped:]

@@ -40,7 +40,7 @@ WAIT_CYCLES = 250_000
 MOST_ELEMENTS = 2**28
 LOOPED_BATCH, LOOPED_ROWS = 8, 64  # loops are timed up to this batch and from this n on
 BATCHES = (64, 1, 1024, 8, 2)
-SIZES = (64, 128, 512, 256, 1024, 32, 16, 65, 129, 2048)
+SIZES = (64, 128, 512, 256, 1024, 32, 16, 65, 129, 8, 2048, 3)
 ALL = 0  # as many right-hand sides as rows
 
 
