@@ -166,6 +166,21 @@ def test_library_and_fit_agree(fitted: Any) -> None:
                         assert found == want, (dtype, transposed, batch, n, nrhs)
 
 
+def test_a_direction_without_measurements_takes_the_other_s_rows() -> None:
+    """Row by row: with one right-hand side both were measured, with as many as rows only one."""
+    times = [{N: 1.0, B: 2.0}, {N: 2.0, B: 1.0}]
+    points = [
+        Point("float32", True, 4, 100, 1, times[0]),
+        Point("float32", False, 4, 100, 1, times[1]),
+        Point("float32", True, 4, 100, 100, times[1]),
+    ]
+    rows = fit.fit(SolveTable(points=tuple(points)))
+    assert [fit.choose(rows["float32", how], 4, 100, 1) for how in (True, False)] == [N, B]
+    assert [fit.choose(rows["float32", how], 4, 100, 100) for how in (True, False)] == [B, B]
+    assert [row.nrhs for row in rows["float32", False].rows] == [1, fit.AS_MANY_AS_ROWS]
+    assert rows["float64", True].rows == ()
+
+
 def test_regret_at_the_points_is_small(fitted: Any) -> None:
     _, rows, made = fitted
     for point in made.points:

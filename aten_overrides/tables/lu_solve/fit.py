@@ -126,14 +126,19 @@ def segments(row: Mapping[int, Times]) -> tuple[Segment, ...]:
     return tuple(made)
 
 
+def row_columns(point: Point) -> tuple[int, ...]:
+    """The rows that a point belongs to, by their number of right-hand sides."""
+    own = (point.nrhs,) if point.nrhs in COLUMNS else ()
+    return (*own, AS_MANY_AS_ROWS) if point.nrhs == point.n else own
+
+
 def rows_of(points: Sequence[Point]) -> Rows:
     """The rows of one dtype, with transposition or without."""
     found: dict[tuple[int, int], dict[int, Times]] = {}
     for point in points:
         times = ranked_times(point)
-        for nrhs in (point.nrhs, AS_MANY_AS_ROWS):
-            if times and (point.nrhs == point.n if nrhs == AS_MANY_AS_ROWS else nrhs in COLUMNS):
-                found.setdefault((point.batch, nrhs), {})[point.n] = times
+        for nrhs in row_columns(point) if times else ():
+            found.setdefault((point.batch, nrhs), {})[point.n] = times
     keys = sorted(found, key=lambda key: (key[0], key[1] or NEVER))
     return Rows(tuple(Row(batch, nrhs, segments(found[batch, nrhs])) for batch, nrhs in keys))
 
@@ -146,14 +151,11 @@ def fit(table: SolveTable) -> dict[tuple[str, bool], Rows]:
     for dtype in DTYPES:
         for transposed in (False, True):
             own = table.of(dtype, transposed)
-            other = {(p.batch, p.n, p.nrhs): p for p in table.of(dtype, not transposed)}
-            measured = {(p.batch, p.n, p.nrhs) for p in own}
-            batches = {(p.batch, p.nrhs == p.n or p.nrhs) for p in own}
-            # Rows that were measured in the other way alone.
-            more = [
-                p
-                for key, p in other.items()
-                if key not in measured and (p.batch, p.nrhs == p.n or p.nrhs) not in batches
+            known = {(point.batch, nrhs) for point in own for nrhs in row_columns(point)}
+            more = [  # of rows that were measured in the other direction alone
+                point
+                for point in table.of(dtype, not transposed)
+                if known.isdisjoint((point.batch, nrhs) for nrhs in row_columns(point))
             ]
             found[dtype, transposed] = rows_of([*own, *more])
     return found
