@@ -42,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="table; default: the user's")
     parser.add_argument("--record", type=Path, metavar="FILE", help="also write every timing")
     parser.add_argument(
-        "--emit-cpp", type=Path, metavar="FILE", help="also write ATen's thresholds as a header"
+        "--emit-cpp",
+        type=Path,
+        metavar="FILE",
+        help="also write ATen's thresholds as a header, and beside it NativeThresholds.h, those of "
+        "our kernels, where they were measured",
     )
     parser.add_argument("--state", type=Path, metavar="FILE", help="results under way")
     parser.add_argument("--restart", action="store_true", help="forget results under way")
@@ -81,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
     grid = grids.load(options.grid)
     torch = _runtime.import_torch()
-    for target in (options.record, options.emit_cpp, options.output):
+    for target in (options.record, *_headers(options), options.output):
         if target is not None:
             output.check_target(target, force=options.force)
     bench, library, lanes = _bench(torch, grid.limit)
@@ -134,11 +138,22 @@ def stated_command(arguments: Sequence[str]) -> str:
     return shlex.join(["aten-overrides", *words])
 
 
+def _headers(options: argparse.Namespace) -> list[Path]:
+    """The headers asked for: of the libraries' thresholds, and of our kernels'."""
+    given: Path | None = options.emit_cpp
+    if given is None:
+        return []
+    beside = given.with_name("NativeThresholds.h")
+    if beside == given:
+        raise UserError(f"--emit-cpp {given}: that is the name of the other header; name another")
+    return [given, beside]
+
+
 def _write(
     options: argparse.Namespace, results: list[Any], facts: dict[str, Any], lanes: int, target: Path
 ) -> None:
     from aten_overrides.calibration import output
-    from aten_overrides.tables import table, thresholds
+    from aten_overrides.tables import native, table, thresholds
 
     if not any(result.times for result in results):
         raise UserError("nothing was measured, so no table is written")
@@ -150,14 +165,18 @@ def _write(
     made = table.load(target)
     if options.emit_cpp is not None:
         try:
-            text = thresholds.generate(made)
+            header, beside = _headers(options)
+            texts = {header: thresholds.generate(made)}
+            if any(native.NATIVE in point.ms for point in made.points):
+                texts[beside] = native.generate(made, made)
         except (ValueError, KeyError, ZeroDivisionError) as error:
             raise UserError(
                 f"the table {target} has too few problems for thresholds ({error}); they need "
                 "square ones with and without pivoting and rectangular ones in every dtype: "
                 "--grid full with a larger --budget"
             ) from error
-        output.write(options.emit_cpp, text)
+        for path, text in texts.items():
+            output.write(path, text)
 
 
 COMMAND = Command("calibrate", "measure every back end on this GPU", add_arguments, run)

@@ -19,7 +19,7 @@ from aten_overrides.calibration import grids, measuring, output, session, state
 from aten_overrides.calibration.grids import Grid, Task
 from aten_overrides.calibration.measuring import Unusable
 from aten_overrides.cli import calibrate as command
-from aten_overrides.tables import build, table, thresholds
+from aten_overrides.tables import build, native, table, thresholds
 
 FACTS = {
     "gpu": "NVIDIA Test",
@@ -315,6 +315,8 @@ def test_the_command_writes_table_record_and_header(fake_gpu: FakeBench, tmp_pat
     assert build.render(build.read_record(record), record) == path.read_text()
     assert header.read_text() == thresholds.generate(made)
     assert "NVIDIA Test" in header.read_text()
+    own = tmp_path / "NativeThresholds.h"  # our kernels were measured too
+    assert own.read_text() == native.generate(made, made)
     costs = made.costs(_select.load())
     facts = Facts(native=Native.USABLE)
     assert costs.choose("float32", Problem(256, 512, 512), "default", facts).by_table == (
@@ -329,6 +331,13 @@ def test_the_command_replaces_nothing_of_others(fake_gpu: FakeBench, tmp_path: P
     with pytest.raises(UserError, match="left alone"):
         call("--output", str(path))
     assert path.read_text() == "precious" and not fake_gpu.calls
+    beside = tmp_path / "NativeThresholds.h"
+    beside.write_text("precious")
+    with pytest.raises(UserError, match=r"NativeThresholds\.h was not written by"):
+        call("--emit-cpp", str(tmp_path / "LinalgThresholds.h"))
+    with pytest.raises(UserError, match="name of the other header"):
+        call("--emit-cpp", str(beside))
+    assert beside.read_text() == "precious" and not fake_gpu.calls
     assert call("--output", str(path), "--force") == 0
     table.load(path)
 
