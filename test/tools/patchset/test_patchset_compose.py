@@ -298,7 +298,7 @@ def test_check_of_a_checkout_tells_every_place(
     report_of(root, fake, tree)
     rows = capsys.readouterr().out.splitlines()
     assert f"       clean             {SOLVER}:8: '^int line1 = 1;$'" in rows
-    assert f"       missing           {SOLVER}: '^int line30 = (\\\\d+);$'" in rows
+    assert f"       missing           {SOLVER}: '^int line30 = (\\d+);$'" in rows
     assert f"       left out          {SOLVER}: '^int gone;$'" in rows
 
 

@@ -36,8 +36,13 @@ class Edit:
     absent: str  # why the place may be missing; "": it may not
 
     def __str__(self) -> str:
-        inside = f", in {self.within.pattern!r}" if self.within else ""
-        return f"{self.paths[0]}: {self.at.pattern!r}{inside}"
+        return f"{self.paths[0]}: {self.described}"
+
+    @property
+    def described(self) -> str:
+        """Its place in words: the pattern, and that of the function it is in."""
+        inside = f", in '{self.within.pattern}'" if self.within else ""
+        return f"'{self.at.pattern}'{inside}"
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,8 @@ class Found:
     where: str  # "PATH:LINE", with further lines after a comma; "" for nowhere
 
     def __str__(self) -> str:
-        inside = f", in {self.edit.within.pattern!r}" if self.edit.within else ""
         where = self.where or self.edit.paths[0]
-        return f"{self.verdict:16}  {where}: {self.edit.at.pattern!r}{inside}"
+        return f"{self.verdict:16}  {where}: {self.edit.described}"
 
 
 def look(edit: Edit, path: str | None, files: Files, tree: Files) -> Found:
