@@ -44,6 +44,18 @@ def tree(fake: FakeBase, tmp_path: Path) -> Path:
     return Path(shutil.copytree(fake.source, tmp_path / "tree"))
 
 
+def test_many_new_files_of_a_folder_take_one_line() -> None:
+    def files(*names: str, verdict: port.Verdict = "clean") -> list[port.FileResult]:
+        return [port.FileResult(name, verdict, "") for name in names]
+
+    many = files("top.h", *(f"a/b/{n}.cu" for n in range(4)), "a/one.h")
+    assert port._in_short(many) == ["top.h: clean", "a/b/: clean, all files", "a/one.h: clean"]
+    mixed = [*many, *files("a/b/x.cu", verdict="conflict")]
+    assert port._in_short(mixed) == [str(one) for one in mixed]
+    few = files("a/b/0.cu", "a/b/1.cu", "a/b/2.cu")
+    assert port._in_short(few) == [str(one) for one in few]
+
+
 def rewritten(old: str, new: str, above: int = 0) -> str:
     """Solver.cpp with one text replaced and some lines above all others."""
     assert old in TEXT

@@ -85,7 +85,7 @@ class Ported:
         rows = [f"{self.base.name} ({len(self.results)} patches) onto {self.target.name}", ""]
         for result in self.results:
             rows.append(f"{result.patch.name:{names}}  {result.verdict}")
-            rows += [f"    {one}" for one in result.files]
+            rows += [f"    {one}" for one in _in_short(result.files)]
             rows += [f"    note: {note}" for note in result.notes]
         counts = ", ".join(f"{self.count(verdict)} {verdict}" for verdict in ORDER)
         return "\n".join([*rows, "", counts])
@@ -114,6 +114,26 @@ class Ported:
                 for result in self.results
             ],
         }
+
+
+_MANY = 4  # files of a folder that take one line together
+
+
+def _in_short(files: Sequence[FileResult]) -> list[str]:
+    """A line for each file; one for all of a folder's when they are many and go in unchanged."""
+    folders: dict[str, list[FileResult]] = {}
+    for one in files:
+        folders.setdefault(one.path.rpartition("/")[0], []).append(one)
+    whole = {
+        folder
+        for folder, ones in folders.items()
+        if len(ones) >= _MANY and all(str(one) == f"{one.path}: clean" for one in ones)
+    }
+    rows = []
+    for one in files:
+        folder = one.path.rpartition("/")[0]
+        rows.append(f"{folder}/: clean, all files" if folder in whole else str(one))
+    return list(dict.fromkeys(rows))
 
 
 def history(
@@ -305,7 +325,7 @@ def _as_git_applies(
     """What `git apply` makes of the file: its words about moved hunks, and the result or None."""
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         place = Path(name) / path
-        place.parent.mkdir(parents=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(ours)
         try:
             said = git.git_messages(
