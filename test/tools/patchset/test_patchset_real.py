@@ -109,6 +109,45 @@ def test_what_is_added_and_listed(real: Base, source: Path, tmp_path: Path) -> N
     assert {"BatchLinearAlgebra.cpp", "CUDASolver.cpp", "LinalgChoice.h", "SolverLanes.h"} <= names
 
 
+def globbed(tree: Path, file: str, pattern: str) -> set[str]:
+    """What the globs of a build file that stand in `pattern` find, as paths in the tree."""
+    found = re.search(pattern, (tree / file).read_text(), re.S)
+    assert found is not None, (file, pattern)
+    top = tree / ("" if file == "BUILD.bazel" else Path(file).parent)
+    names = re.findall(r'"([^"]+\*\.\w+)"', found[1])
+    return {path.relative_to(tree).as_posix() for name in names for path in top.glob(name)}
+
+
+@pytest.mark.source
+def test_the_build_files_name_the_kernels(real: Base, source: Path, tmp_path: Path) -> None:
+    """Each once, for CUDA by CMake and by Bazel, and none for ROCm."""
+    tree = apply.plain_tree(real, source, real.patches(), tmp_path / "trees")
+    cmake, native = "aten/src/ATen/CMakeLists.txt", f"{LINALG}/native"
+    added = [path for path in (tree / native).iterdir() if path.suffix in (".cu", ".cpp")]
+    for suffix in (".cu", ".cpp"):
+        units = {f"{native}/{path.name}" for path in added if path.suffix == suffix}
+        assert units
+        name = f"native_cuda_linalg_{suffix[1:]}"
+        found = globbed(tree, cmake, rf"file\(GLOB {name} (.*?)\)")
+        assert {path for path in found if path.startswith(native)} == units
+        group = "aten_cu_srcs" if suffix == ".cu" else "aten_cuda_cpp_srcs"
+        found = globbed(tree, "BUILD.bazel", rf'name = "{group}",(.*?)\n\)')
+        assert {path for path in found if path.startswith(native)} == units
+    text = (tree / cmake).read_text()
+    both = "${native_cuda_linalg_cpp} ${native_cuda_linalg_cu})"
+    assert f"set(ATen_CUDA_LINALG_SRCS {both}" in text  # the lazy library
+    assert f"list(APPEND ATen_CUDA_CU_SRCS {both}" in text  # and where there is none
+    hip = re.findall(r"file\(GLOB native_hip\w* (.*?)\)", text)
+    assert hip and not any("linalg/native" in globs for globs in hip)
+    # CMake would link a static CUDA runtime into the library that holds kernels.
+    library = (tree / "caffe2/CMakeLists.txt").read_text()
+    assert "torch_cuda_linalg PROPERTIES CUDA_RUNTIME_LIBRARY None" in library
+    linked = re.search(
+        r"target_link_libraries\(torch_cuda_linalg PRIVATE\s+torch_cpu(.*?)\)", library, re.S
+    )
+    assert linked and linked[1].split() == ["torch_cuda", "caffe2::cublas", "torch::cudart"]
+
+
 @pytest.mark.source
 @pytest.mark.wheel
 def test_check_finds_nothing(real: Base, source: Path, tmp_path: Path) -> None:
