@@ -43,6 +43,7 @@ class Route:
 ROUTES = (
     Route("choice", "cusolver"),
     Route("choice", "cublas"),
+    Route("choice", "native"),  # as the default in a library without the kernels
     Route("batched_cublas"),
     Route("looped_cusolver"),
     Route("streamed_cusolver", lanes=4),

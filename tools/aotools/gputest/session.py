@@ -162,9 +162,9 @@ class Session:
         return self._patched
 
     def prefer(self, name: str) -> None:
-        """Sets torch's preferred linalg library, "cublas" among them."""
+        """Sets torch's preferred linalg library, "cublas" and "native" among them."""
         backend = self.torch._C._LinalgBackend
-        values = {"default": 0, "cusolver": 1, "magma": 2, "cublas": 3}
+        values = {"default": 0, "cusolver": 1, "magma": 2, "cublas": 3, "native": 4}
         self.torch._C._set_linalg_preferred_backend(backend(values[name]))
 
     def clock(self, fn: Callable[[], Any]) -> Callable[[], float]:
