@@ -69,8 +69,8 @@ def build(name: str, units: Sequence[str], linalg: Path | None = None) -> Path:
 
     Compiles only if the cache has no library of these very sources, compiler and flags. ``linalg``
     is the folder with HEADERS, the package's own unless given; those of eigh are taken from it
-    where it has them. The library appears in the cache complete or not at all. Raises UserError without a compiler, when
-    the compiler fails or when the cache cannot be written.
+    where it has them. The library appears in the cache complete or not at all. Raises UserError
+    without a compiler, when the compiler fails or when the cache cannot be written.
     """
     folder = CSRC / "package" / "select"
     headers = [(linalg or CSRC / "linalg") / header for header in HEADERS]
