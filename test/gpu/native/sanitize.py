@@ -14,13 +14,14 @@ import time
 import torch
 from library import Library, Plan, column_major
 
-# m, n, batch, plan: the warp kernels; one block with one, two and four rows a thread; panels,
-# exchange, solve and the final pass with a remainder; a panel too tall for shared memory.
+# m, n, batch, plan: the warp kernels; one block with one leader and several; panels, exchange with
+# solve and the final pass with a remainder; a panel too tall for shared memory; a large batch.
 CASES: list[tuple[int, int, int, Plan | None]] = [
     (7, 5, 3, None),
     (20, 17, 3, None),
     (32, 32, 2, None),
     (50, 40, 2, Plan("block")),
+    (34, 34, 270, Plan("block")),
     (100, 36, 1, Plan("block")),
     (70, 70, 2, Plan("blocked", 16, 32)),
     (40, 90, 1, Plan("blocked", 16, 32, 3)),

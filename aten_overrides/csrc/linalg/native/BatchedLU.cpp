@@ -14,8 +14,6 @@ namespace at::native::batched_native {
 namespace {
 
 constexpr int kWarpLimit = 32;
-// Columns up to which one block per matrix beats panels and products (H200, float32: NOTES.md).
-constexpr int kBlockLimit = 64, kBlockLimitFew = 96;
 constexpr int64_t kMaxItems = 65535;  // cuBLAS's limit for a batch
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -97,8 +95,21 @@ void check(const LuProblem& p, int64_t lda, int64_t stride, int64_t pivot_stride
   }
 }
 
-// Measured on an H200 at n 64..2048 and batch 1..4096 (other types than float32: n 64..1024, batch
-// 1, 64 and 512); see NOTES.md.
+// These three as measured on an H200 at n 64..2048 and batch 1..4096 (other types than float32: n
+// 64..1024, batch 1, 64 and 512); see NOTES.md. `room`: as in LuPlan.
+
+// Columns up to which one block per matrix, if it holds the matrix, beats panels and products.
+int block_limit(Scalar scalar, int64_t batch, int64_t room) {
+  if (scalar == Scalar::Float && batch <= room) {
+    return 224;
+  }
+  return batch <= 2 * room ? 128 : (scalar == Scalar::Float ? 96 : 64);
+}
+
+int leaf_choice(Scalar scalar, int64_t steps, int64_t batch, int64_t room) {
+  return scalar == Scalar::Float && batch <= 2 * room && (batch >= 32 || steps <= 256) ? 128 : 64;
+}
+
 int outer_choice(Scalar scalar, int64_t steps, int64_t batch) {
   if (steps <= 128) {
     return 128;
@@ -115,25 +126,26 @@ int outer_choice(Scalar scalar, int64_t steps, int64_t batch) {
 LuPlan lu_plan(const LuProblem& problem) {
   const int64_t steps = std::min(problem.m, problem.n);
   if (problem.batch == 0 || steps == 0) {
-    return {LuRoute::None, 0, 0, 1};
+    return {LuRoute::None, 0, 0, 1, 1};
   }
   if (problem.m <= kWarpLimit && problem.n <= kWarpLimit) {
-    return {LuRoute::Warp, 0, 0, 1};
+    return {LuRoute::Warp, 0, 0, 1, 1};
   }
   const int m = static_cast<int>(problem.m);
-  // Enough matrices that several panels share a multiprocessor most of the time.
-  const bool crowded = problem.batch > 4 * device_attribute(cudaDevAttrMultiProcessorCount);
-  const bool whole = problem.n <= (crowded ? kBlockLimit : kBlockLimitFew) &&
+  const int room = device_attribute(cudaDevAttrMultiProcessorCount);
+  const bool whole = problem.n <= block_limit(problem.scalar, problem.batch, room) &&
                      with_scalar(problem.scalar, [&](auto x) {
                        const int n = static_cast<int>(problem.n);
-                       return block_lu_width<decltype(x)>(m, n, shared_limit()) == n;
+                       return panel_width<decltype(x)>(m, n, shared_limit()) == n;
                      });
   if (whole) {
-    return {LuRoute::Block, 0, 0, 1};
+    return {LuRoute::Block, 0, 0, 1, room};
   }
-  // Above 512 rows a panel kernel takes a multiprocessor's registers alone.
-  const int resident = crowded && m > 256 && m <= 512 ? 2 : 1;
-  return {LuRoute::Blocked, 64, outer_choice(problem.scalar, steps, problem.batch), resident};
+  // Above 512 rows a panel takes a multiprocessor's registers alone.
+  const int resident = problem.batch > 4 * room && m > 256 && m <= 512 ? 2 : 1;
+  const int leaf = leaf_choice(problem.scalar, steps, problem.batch, room);
+  const int outer = std::max(leaf, outer_choice(problem.scalar, steps, problem.batch));
+  return {LuRoute::Blocked, leaf, outer, resident, room};
 }
 
 size_t lu_workspace(const LuProblem& problem, const LuPlan& plan) {
@@ -189,7 +201,7 @@ void lu_factor(
       Panel<T> panel{};
       panel.whole = whole;
       panel.n = whole.n;
-      launch_block_lu(panel, stream);
+      launch_panel_lu(panel, many_panels(plan, whole.m, whole.batch), stream);
       return;
     }
     const HandleModes modes(handle);

@@ -38,6 +38,7 @@ struct LuPlan {
   int leaf;      // widest panel that one block factors
   int outer;     // width of the trailing products
   int resident;  // panels narrow enough for this many blocks on a multiprocessor
+  int room;  // panels of more than 256 rows that the device holds at once; twice as many shorter
 };
 
 LuPlan lu_plan(const LuProblem& problem);

@@ -11,9 +11,6 @@
 namespace at::native::batched_native {
 
 constexpr int kTallWidth = 8;
-// Solves of wider blocks than this run apart from the exchange when they have so many tiles.
-constexpr int kFusedWidth = 64;
-constexpr int64_t kManyTiles = 512;
 
 inline void check_cublas(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) {
@@ -79,6 +76,11 @@ inline int levels_of(int leaves) {
   return levels;
 }
 
+// Whether so many panels of `rows` rows are more than the device has room for at once.
+inline bool many_panels(const LuPlan& plan, int rows, int64_t batch) {
+  return batch > plan.room * (rows > 256 ? 1 : 2);
+}
+
 inline int power_below(int x) {
   int power = 1;
   while (power * 2 <= x) {
@@ -112,7 +114,7 @@ class BlockedLU {
 
   // Panel width for `rows` rows: what fits, cut to a power of two so that halves line up.
   static int leaf_width(int rows, const LuPlan& plan, size_t shared) {
-    const int fits = block_lu_width<T>(rows, plan.leaf, shared / plan.resident);
+    const int fits = panel_width<T>(rows, plan.leaf, shared / plan.resident);
     return fits == 0 ? std::min(kTallWidth, plan.leaf) : power_below(fits);
   }
   // Width of the outer blocks: bounded by the levels that the narrowest panel, the first, allows.
@@ -162,7 +164,7 @@ class BlockedLU {
  private:
   static int slack_of(int rows, int leaf, const LuPlan& plan, size_t shared) {
     const int wide = leaf + leaf / 4;
-    return block_lu_width<T>(rows, wide, shared / plan.resident) == wide ? leaf / 4 : 0;
+    return panel_width<T>(rows, wide, shared / plan.resident) == wide ? leaf / 4 : 0;
   }
   static int most_levels(int m, const OuterBlocks& blocks, const LuPlan& plan, size_t shared) {
     const int leaf = leaf_width(m, plan, shared);
@@ -199,48 +201,23 @@ class BlockedLU {
     p.levels = whole_.pivot ? depth : 0;
     p.level_stride = level_stride_;
     std::copy(levels_, levels_ + p.levels, p.level);
-    if (block_lu_width<T>(whole_.m - first, width, shared_) == width) {
-      launch_block_lu(p, stream_);
+    if (panel_width<T>(whole_.m - first, width, shared_) == width) {
+      launch_panel_lu(p, many_panels(plan_, whole_.m - first, whole_.batch), stream_);
     } else {
       launch_tall_lu(p, stream_);
     }
   }
 
   void exchange(int depth, int left, int left_n, int right, int right_n) {
-    const Level& level = levels_[depth];
-    const bool apart = level.width > kFusedWidth && right_n > 0 &&
-                       whole_.batch * solve_tiles<T>(right_n) >= kManyTiles;
-    if (whole_.pivot || !apart) {
-      launch_exchange(
-          Exchange<T>{whole_, level, level_stride_, left, left_n, right, right_n, !apart},
-          shared_,
-          stream_);
-    }
-    if (apart) {
-      solve(level.start, level.width, right, right_n);
-    }
+    launch_exchange(
+        Exchange<T>{whole_, levels_[depth], level_stride_, left, left_n, right, right_n},
+        shared_,
+        stream_);
   }
 
-  // Rows first .. first + width of the columns at `right`, by halves and a product between them
-  // until a half fits the kernel.
-  void solve(int first, int width, int right, int right_n) {
-    const int fits = solve_width<T>(shared_);
-    if (width <= fits) {
-      launch_solve(Solve<T>{whole_, first, width, right, right_n}, stream_);
-      return;
-    }
-    const int rest = (width + fits - 1) / fits / 2 * fits, half = width - rest;
-    solve(first, half, right, right_n);
-    multiply(first, half, rest, right, right_n);
-    solve(first + half, rest, right, right_n);
-  }
-
+  // A[first + width :, right :] -= A[first + width :, first :] A[first :, right :]
   void update(int first, int width, int right, int right_n) {
-    multiply(first, width, whole_.m - first - width, right, right_n);
-  }
-
-  // A[first + width, `rows` more; right :] -= A[first + width.., first :] A[first :, right :]
-  void multiply(int first, int width, int rows, int right, int right_n) {
+    const int rows = whole_.m - first - width;
     if (rows <= 0 || right_n <= 0) {
       return;
     }

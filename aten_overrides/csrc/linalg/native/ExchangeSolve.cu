@@ -1,6 +1,5 @@
 #include <ATen/native/cuda/linalg/native/ExchangeSolve.cuh>
 #include <ATen/native/cuda/linalg/native/TallLU.cuh>
-#include <ATen/native/cuda/linalg/native/WideSolve.cuh>
 
 namespace at::native::batched_native {
 
@@ -10,21 +9,6 @@ template void launch_exchange<Complex<float>>(
     const Exchange<Complex<float>>&, size_t, cudaStream_t);
 template void launch_exchange<Complex<double>>(
     const Exchange<Complex<double>>&, size_t, cudaStream_t);
-
-template int solve_width<float>(size_t);
-template int solve_width<double>(size_t);
-template int solve_width<Complex<float>>(size_t);
-template int solve_width<Complex<double>>(size_t);
-
-template int solve_tiles<float>(int);
-template int solve_tiles<double>(int);
-template int solve_tiles<Complex<float>>(int);
-template int solve_tiles<Complex<double>>(int);
-
-template void launch_solve<float>(const Solve<float>&, cudaStream_t);
-template void launch_solve<double>(const Solve<double>&, cudaStream_t);
-template void launch_solve<Complex<float>>(const Solve<Complex<float>>&, cudaStream_t);
-template void launch_solve<Complex<double>>(const Solve<Complex<double>>&, cudaStream_t);
 
 template bool finish_fits<float>(int, size_t);
 template bool finish_fits<double>(int, size_t);

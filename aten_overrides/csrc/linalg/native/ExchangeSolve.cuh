@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t item = blockIdx.x / tiles;
   const int tile = static_cast<int>(blockIdx.x % tiles);
-  const bool right = tile >= left_tiles, solve = right && p.solve;
+  const bool right = tile >= left_tiles;
   const int start = p.level.start, width = p.level.width;
   const int64_t lda = p.whole.lda;
   const int rows = Tile::padded(width);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
     }
   }
   const T* const triangle = matrix + start * (lda + 1);
-  if (whole && solve) {
+  if (whole && right) {
     for (int first = 0; first < width; first += Tile::kBlock) {
       read_triangle(lower + Tile::triangle(first / Tile::kBlock), triangle, lda, width, first);
     }
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(32 * kExchangeWarps)
       }
     }
   }
-  if (solve) {
+  if (right) {
     __syncthreads();
     solve_tile(x, lower, triangle, lda, width, whole);
   }
@@ -227,8 +227,8 @@ void launch_exchange(const Exchange<T>& p, size_t shared_limit, cudaStream_t str
   }
   const int64_t blocks = p.whole.batch * tiles;
   // Few blocks: nothing hides the latency of reading L piece by piece.
-  const bool whole = p.solve && p.right_n > 0 && blocks <= kFewBlocks &&
-                     Tile::bytes(p.level.width, true) <= shared_limit;
+  const bool whole =
+      p.right_n > 0 && blocks <= kFewBlocks && Tile::bytes(p.level.width, true) <= shared_limit;
   const size_t shared = Tile::bytes(p.level.width, whole);
   static DynamicShared allowance;
   allowance.allow(exchange_kernel<T>, shared);

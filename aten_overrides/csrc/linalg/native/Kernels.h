@@ -51,23 +51,13 @@ struct Panel {
 };
 
 // Apply a level's row order to columns [left, left + left_n) and [right, right + right_n); in the
-// latter solve with the level's unit lower triangle as well unless that is done apart.
+// latter solve with the level's unit lower triangle as well.
 template <typename T>
 struct Exchange {
   WholeMatrices<T> whole;
   Level level;
   int64_t level_stride;
   int left, left_n;
-  int right, right_n;
-  bool solve;
-};
-
-// Solve rows [first, first + width) of columns [right, right + right_n) with the unit lower
-// triangle on the diagonal there; width <= solve_width.
-template <typename T>
-struct Solve {
-  WholeMatrices<T> whole;
-  int first, width;
   int right, right_n;
 };
 
@@ -89,9 +79,10 @@ void launch_warp_lu(const WholeMatrices<T>& p, cudaStream_t stream);  // m, n <=
 // Widest panel of `rows` rows that one block holds, capped at `wanted`; 0 when none does. `shared`
 // is what a block may use of shared memory, in bytes.
 template <typename T>
-int block_lu_width(int rows, int wanted, size_t shared);
+int panel_width(int rows, int wanted, size_t shared);
+// many: more panels than the GPU has room for at once.
 template <typename T>
-void launch_block_lu(const Panel<T>& p, cudaStream_t stream);
+void launch_panel_lu(const Panel<T>& p, bool many, cudaStream_t stream);
 
 // Panels of any height, kept in global memory: correct, not quick.
 template <typename T>
@@ -99,15 +90,6 @@ void launch_tall_lu(const Panel<T>& p, cudaStream_t stream);
 
 template <typename T>
 void launch_exchange(const Exchange<T>& p, size_t shared, cudaStream_t stream);
-
-// Most rows that launch_solve takes when a block may use `shared` bytes, and the blocks that it
-// starts for a matrix.
-template <typename T>
-int solve_width(size_t shared);
-template <typename T>
-int solve_tiles(int columns);
-template <typename T>
-void launch_solve(const Solve<T>& p, cudaStream_t stream);
 
 // Whether a column of m rows and its map fit into `shared` bytes, as launch_finish needs.
 template <typename T>

@@ -180,6 +180,22 @@ __device__ __forceinline__ double reciprocal(double x) {
   return estimate == 0.0f || isinf(estimate) ? estimate : refined;
 }
 
+// 1 / x for x far from the ends of the range.
+__device__ __forceinline__ float quick_reciprocal(float x) {
+  float estimate;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(x));
+  return __fmaf_rn(estimate, __fmaf_rn(-x, estimate, 1.0f), estimate);
+}
+__device__ __forceinline__ double quick_reciprocal(double x) {
+  double estimate;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(estimate) : "d"(x));
+#pragma unroll
+  for (int step = 0; step < 3; ++step) {
+    estimate = __fma_rn(estimate, __fma_rn(-x, estimate, 1.0), estimate);
+  }
+  return estimate;
+}
+
 // Division of a column by its pivot: times one reciprocal, both scaled by a power of two so that
 // neither denormal nor huge pivots lose accuracy. A zero pivot leaves zeros as they are and, met
 // only without pivoting, turns the rest into inf or NaN.
@@ -202,6 +218,33 @@ struct Divisor {
       d.inverse = reciprocal(p * d.scale);
     }
     return d;
+  }
+
+  // By a real pivot of this magnitude, the largest of its column: when it is zero all are, and
+  // stay.
+  static __device__ __forceinline__ Divisor of_largest(Real size) {
+    constexpr Real huge = sizeof(Real) == 4 ? Real(0x1p100) : Real(0x1p900), tiny = 1 / huge;
+    Divisor d;
+    d.scale = size < tiny ? huge : (size > huge ? tiny : Real(1));
+    const Real inverse = quick_reciprocal(size * d.scale);
+    d.inverse = size == 0 ? Real(1) : (isinf(size) ? Real(0) : inverse);
+    return d;
+  }
+  // A zero pivot, when it is the largest: all below are zeros and stay.
+  __device__ __forceinline__ void leave_zeros() {
+    if constexpr (RealOf<T>::complex) {
+      const bool zero_pivot = isinf(inverse.re);
+      inverse = T{zero_pivot ? Real(1) : inverse.re, zero_pivot ? Real(0) : inverse.im};
+      scale = zero_pivot ? Real(1) : scale;
+    }
+  }
+  __device__ __forceinline__ T multiply(T x) const {
+    if constexpr (RealOf<T>::complex) {
+      const T y{x.re * scale, x.im * scale};
+      return T{y.re * inverse.re - y.im * inverse.im, y.re * inverse.im + y.im * inverse.re};
+    } else {
+      return (x * scale) * inverse;
+    }
   }
 
   __device__ __forceinline__ T divide(T x) const {

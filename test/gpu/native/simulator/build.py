@@ -36,7 +36,13 @@ def translate(text: str) -> str:
     )
     text = SHARED.sub("unsigned char* const raw = simulated_shared();", text)
     text = text.replace('asm volatile("" : "+r"(x));', "")
+    text = re.sub(
+        r'asm volatile\("bar\.sync (\d+), %0;" ::"n"\(([^;]*)\) : "memory"\);',
+        r"simulated_barrier(\1, \2);",
+        text,
+    )
     text = re.sub(r'asm\("rcp\.approx[^;]*f32[^;]*;[^;]*;', "estimate = ESTIMATE;", text)
+    text = re.sub(r'asm\("rcp\.approx\.ftz\.f64[^;]*;[^;]*;', "estimate = 1.0 / x;", text)
     text = text.replace("estimate = ESTIMATE;", "estimate = 1.0f / static_cast<float>(x);")
     return re.sub(
         r'asm\("\{ \.reg \.pred p;.*?"[fd]"\(b\)\);',

@@ -45,6 +45,7 @@ namespace simulated {
 constexpr int kMostShared = 232448;         // of a block, when the kernel allows it
 constexpr int kShared = 48 * 1024;          // when it does not say
 inline std::map<const void*, int> allowed;  // by kernel
+inline int multiprocessors = 132;           // few make a small batch a large one
 inline cudaError_t last_error = cudaSuccess;
 // Called once, just before a launch, as if another thread came between; so many launches go first.
 inline void (*interrupt)() = nullptr;
@@ -66,7 +67,8 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 132 : simulated::kMostShared;
+  *value = attribute == cudaDevAttrMultiProcessorCount ? simulated::multiprocessors
+                                                       : simulated::kMostShared;
   return cudaSuccess;
 }
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
@@ -110,6 +112,7 @@ struct Block {
   std::vector<Fibre> fibres;
   std::vector<Meeting> warps;
   Meeting all;
+  Meeting named[16];  // barriers of some threads only
   ucontext_t scheduler;
   std::vector<unsigned char> shared;
   std::function<void()> body;
@@ -252,6 +255,10 @@ inline void __syncthreads() {
 }
 inline void __syncwarp() {
   simulated::exchange("__syncwarp", 0);
+}
+// bar.sync of some of a block's threads.
+inline void simulated_barrier(int index, int threads) {
+  simulated::meet(simulated::block->named[index], threads, "bar.sync", -1, 0);
 }
 inline uint32_t __reduce_max_sync(unsigned, uint32_t x) {
   const uint64_t* all = simulated::exchange("__reduce_max_sync", x);

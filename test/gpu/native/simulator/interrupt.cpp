@@ -1,5 +1,5 @@
-// For tests: what another thread does between this thread's preparations of a launch and the
-// launch.
+// For tests: the device's size, and what another thread does between this thread's preparations of
+// a launch and the launch.
 #include <cuda_runtime_api.h>
 
 namespace {
@@ -7,6 +7,11 @@ void nothing() {}
 }  // namespace
 
 extern "C" {
+
+// The device has so many multiprocessors from now on.
+__attribute__((visibility("default"))) void simulated_set_multiprocessors(int count) {
+  simulated::multiprocessors = count;
+}
 
 // Calls `call` just before launch number `after` (0: the next one) from now, once.
 __attribute__((visibility("default"))) void simulated_interrupt(void (*call)(), int after) {

@@ -25,10 +25,9 @@ CALL = ctypes.CFUNCTYPE(None)
 # By kernel: a shape (batch, m, n) with its plan, and the smaller one; both over 48 KB.
 CASES = {
     "block": ((1, 250, 80), Plan("block"), (1, 240, 70), Plan("block")),
-    "rolled": ((1, 330, 64), Plan("blocked", 64, 64), (1, 270, 64), Plan("blocked", 64, 64)),
+    "panel": ((1, 330, 64), Plan("blocked", 64, 64), (1, 270, 64), Plan("blocked", 64, 64)),
     "exchange": ((1, 200, 136), Plan("blocked", 32, 128), (1, 160, 100), Plan("blocked", 32, 96)),
     "finish": ((1, 450, 64), Plan("blocked", 16, 32), (1, 430, 64), Plan("blocked", 16, 32)),
-    "solve": ((64, 140, 1200), Plan("blocked", 64, 128), (64, 96, 1200), Plan("blocked", 48, 96)),
 }
 
 

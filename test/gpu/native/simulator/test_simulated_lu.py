@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,21 +52,61 @@ def test_plans(library: Library, dtype: torch.dtype, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [300, 1100, 2100, 4200])
+@pytest.mark.parametrize("rows", [300, 450, 700, 900, 1100, 2100, 4200])
 def test_tall_panels(library: Library, dtype: torch.dtype, rows: int) -> None:
     a = random(1, rows, 20, dtype)
     assert_factored(a, *library.lu(a, plan=Plan("blocked", 8, 16)))
 
 
+@pytest.fixture
+def small_device(library: Library) -> Iterator[None]:
+    """One multiprocessor: three panels are more than the device has room for at once."""
+    library._library.simulated_set_multiprocessors(1)
+    yield
+    library._library.simulated_set_multiprocessors(132)
+
+
+@pytest.mark.usefixtures("small_device")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pivot", [True, False])
-def test_solves_apart(library: Library, dtype: torch.dtype, pivot: bool) -> None:
-    """Enough matrices that exchange and solve are kernels of their own, with and without halves."""
-    for m, n in ((70, 1100), (140, 1200)):
-        a = random(64, m, n, dtype)
+def test_shapes_for_many_panels(library: Library, dtype: torch.dtype, pivot: bool) -> None:
+    for m, n in [
+        (40, 40),
+        (64, 33),
+        (90, 90),
+        (128, 70),
+        (180, 24),
+        (250, 30),
+        (380, 20),
+        (510, 9),
+    ]:
+        a = random(3, m, n, dtype)
         if not pivot:
-            a.diagonal(dim1=-2, dim2=-1).add_(2 * n)
-        assert_factored(a, *library.lu(a, pivot, plan=Plan("blocked", 64, 128)), pivot=pivot)
+            a.diagonal(dim1=-2, dim2=-1).add_(2 * max(m, n))
+        assert_factored(a, *library.lu(a, pivot), pivot=pivot)
+        assert_factored(a, *library.lu(a, pivot, Plan("blocked", 16, 32)), pivot=pivot)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_at_the_edges_of_shapes(library: Library, dtype: torch.dtype) -> None:
+    """The last row that a shape holds and the first that it does not; strips cut by rows."""
+    for rows in (63, 64, 65, 95, 96, 97, 128, 129, 192, 193, 256, 257):
+        for n in (5, 8, 17):
+            a = random(1, rows, n, dtype)
+            assert_factored(a, *library.lu(a, plan=Plan("blocked", 32, 32)))
+    for m, n in ((33, 40), (37, 64), (41, 90), (61, 64)):
+        a = random(2, m, n, dtype)
+        assert_factored(a, *library.lu(a, plan=Plan("block")))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ties_over_several_leaders(library: Library, dtype: torch.dtype) -> None:
+    """Equal magnitudes in rows of different lanes and leaders: the first row is LAPACK's choice."""
+    for rows in (70, 200):
+        signs = torch.randint(0, 2, (2, rows, 12), generator=torch.Generator().manual_seed(rows))
+        a = (2 * signs - 1).to(dtype)
+        _, expected, _ = torch.linalg.lu_factor_ex(a)
+        assert torch.equal(library.lu(a, plan=Plan("blocked", 16, 16))[1], expected)
 
 
 def test_levels_from_tall_panels_to_short_ones(library: Library) -> None:

@@ -1,0 +1,8 @@
+#include <ATen/native/cuda/linalg/native/PanelShapes.cuh>
+
+namespace at::native::batched_native {
+
+template int panel_width<Complex<float>>(int, int, size_t);
+template void launch_panel_lu<Complex<float>>(const Panel<Complex<float>>&, bool, cudaStream_t);
+
+}  // namespace at::native::batched_native
