@@ -16,7 +16,7 @@
 //   float32     1.0000  1.000     1.0000  1.000     1.0000  1.000     1.0000  1.000
 //   float64     1.0000  1.000     1.0000  1.000     1.0000  1.000     1.0000  1.000
 //   complex64   1.0000  1.000     1.0000  1.000     1.0000  1.000     1.0000  1.000
-//   complex128  1.0001  1.016     1.0001  1.016     1.0001  1.014     1.0001  1.014
+//   complex128  1.0000  1.000     1.0000  1.000     1.0000  1.000     1.0000  1.000
 
 #include <cstdint>
 
@@ -38,77 +38,77 @@ inline constexpr int64_t kNativeRectangularTo = 1024;
 inline constexpr int kNativeCapability = 90;
 
 inline constexpr NativeRow kNativePivotedFloat[] = {
-    {1, 3073, 3073},
-};
-
-inline constexpr NativeRow kNativePivotedDouble[] = {
-    {1, 2210, 2210},
+    {1, 2727, 2727},
     {2, 3073, 3073},
 };
 
+inline constexpr NativeRow kNativePivotedDouble[] = {
+    {1, 1641, 1641},
+    {2, 3073, 2418},
+    {6, 3073, 3073},
+};
+
 inline constexpr NativeRow kNativePivotedComplexFloat[] = {
-    {1, 1748, 1748},
-    {2, 3073, 2701},
-    {3, 3073, 3073},
+    {1, 1344, 1344},
+    {2, 3073, 2250},
 };
 
 inline constexpr NativeRow kNativePivotedComplexDouble[] = {
-    {1, 1366, 1366},
-    {2, 3018, 2004},
-    {3, 3073, 2539},
+    {1, 1155, 1155},
+    {2, 2501, 1541},
+    {3, 3073, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedFloat[] = {
-    {1, 71, 71},
-    {2, 278, 84},
-    {3, 1136, 106},
-    {6, 2049, 331},
-    {11, 2049, 1864},
+    {1, 96, 96},
+    {2, 398, 61},
+    {3, 1215, 124},
+    {6, 2049, 1025},
     {17, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedDouble[] = {
-    {1, 51, 51},
-    {2, 112, 71},
-    {3, 848, 84},
-    {6, 1803, 145},
+    {1, 57, 57},
+    {2, 254, 79},
+    {3, 987, 101},
+    {6, 1670, 269},
     {11, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedComplexFloat[] = {
-    {1, 111, 111},
-    {2, 855, 48},
-    {3, 1811, 108},
+    {1, 205, 205},
+    {2, 1029, 43},
+    {3, 1750, 255},
     {6, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedComplexDouble[] = {
-    {1, 53, 53},
-    {2, 163, 43},
-    {3, 788, 63},
-    {6, 1724, 197},
-    {11, 2049, 2049},
+    {1, 85, 85},
+    {2, 313, 44},
+    {3, 863, 88},
+    {6, 1620, 408},
+    {11, 1025, 1025},
 };
 
 inline constexpr NativeRow kNativeRectangularFloat[] = {
-    {1, 2196, 2196},
+    {1, 2197, 2197},
     {3, 4097, 4097},
 };
 
 inline constexpr NativeRow kNativeRectangularDouble[] = {
-    {1, 1221, 1221},
+    {1, 1232, 1232},
     {3, 4097, 4097},
 };
 
 inline constexpr NativeRow kNativeRectangularComplexFloat[] = {
-    {1, 823, 823},
-    {3, 4097, 3878},
+    {1, 957, 957},
+    {3, 4097, 3921},
     {23, 4097, 4097},
 };
 
 inline constexpr NativeRow kNativeRectangularComplexDouble[] = {
-    {1, 513, 513},
-    {3, 4097, 2260},
+    {1, 699, 699},
+    {3, 4097, 2303},
     {23, 4097, 4097},
 };
 

@@ -57,7 +57,11 @@ def cases(reduced: bool) -> list[tuple[Any, ...]]:
     made: list[tuple[Any, ...]] = [
         (common.NATIVE, dtype, 3, n, n, 2) for n in few for dtype in ("float32", "complex128")
     ]
-    made += [(common.NATIVE, "float32", 3, n, n, 1) for n in (65, 130, 257)]
+    # racecheck does not follow barriers of some warps, which panels of more rows have: these are
+    # checked as a build of their own (csrc/linalg/native/NOTES.md).
+    made += [
+        (common.NATIVE, "float32", 3, n, n, 1) for n in ([65, 90] if reduced else [65, 130, 257])
+    ]
     for sizes in [few] if reduced else [few, rest]:
         for route in (common.NATIVE, "choice", "batched_cublas", "streamed_cusolver"):
             for dtype in ("float32", "complex128"):

@@ -16,13 +16,19 @@
 // share its scheduler. Rows never move before the end: a leader's `pos` says where its rows stand.
 namespace at::native::batched_native {
 
-// The leaders wait for each other.
+// The leaders wait for each other. compute-sanitizer's racecheck does not follow barriers of some
+// of a block's warps and reports what they order: for it alone, BATCHED_NATIVE_WHOLE_BARRIERS makes
+// all warps take part.
 template <int P>
 __device__ __forceinline__ void leaders_meet() {
   if constexpr (P == 1) {
     __syncwarp();
   } else {
+#ifdef BATCHED_NATIVE_WHOLE_BARRIERS
+    __syncthreads();
+#else
     asm volatile("bar.sync 1, %0;" ::"n"(P * 32) : "memory");
+#endif
   }
 }
 
@@ -123,7 +129,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
         }
         leaders_meet<P>();
         int winner = 0;
-        if constexpr (P > 1) {
+        if constexpr (P >= 8) {  // a reduction is shorter than comparing so many one by one
+          const int q = w * P + lane % P;
+          const uint32_t best = warp_argmax(s.keys[q], s.places[q] << 5 | lane % P);
+          place = best >> 5;
+          winner = static_cast<int>(best % 32);
+        } else if constexpr (P > 1) {
           Key key[P];
           uint32_t there[P];
           int who[P];
@@ -208,6 +219,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
         }
       }
     }
+#ifdef BATCHED_NATIVE_WHOLE_BARRIERS
+    for (int w = 0; P > 1 && warp >= P && w < done; ++w) {
+      leaders_meet<P>();
+    }
+#endif
     __syncthreads();
 
     const int rest = n - (k0 + W);

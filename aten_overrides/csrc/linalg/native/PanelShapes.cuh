@@ -37,9 +37,9 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
     } else if (rows <= 1024) {
       use(PanelShape<T, 8, 4, 8, 512, 1>{});
     } else if (rows <= 2048) {
-      use(PanelShape<T, 8, 8, 8, 512, 1>{});
+      use(PanelShape<T, 8, 4, 16, 512, 1>{});
     } else if (rows <= 4096) {
-      use(PanelShape<T, 4, 16, 8, 512, 1>{});
+      use(PanelShape<T, 4, 8, 16, 512, 1>{});
     } else {
       return false;
     }
@@ -63,9 +63,9 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
     } else if (rows <= 1024) {
       use(PanelShape<T, 8, 4, 8, 512, 1>{});
     } else if (rows <= 2048) {
-      use(PanelShape<T, 4, 8, 8, 512, 1>{});
+      use(PanelShape<T, 4, 4, 16, 512, 1>{});
     } else if (rows <= 4096) {
-      use(PanelShape<T, 2, 16, 8, 512, 1>{});
+      use(PanelShape<T, 2, 8, 16, 512, 1>{});
     } else {
       return false;
     }
@@ -89,7 +89,7 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
     } else if (rows <= 1024) {
       use(PanelShape<T, 4, 4, 8, 512, 1>{});
     } else if (rows <= 2048) {
-      use(PanelShape<T, 2, 8, 8, 512, 1>{});
+      use(PanelShape<T, 4, 4, 16, 512, 1>{});
     } else if (rows <= 4096) {
       use(PanelShape<T, 2, 8, 16, 512, 1>{});
     } else {
