@@ -151,13 +151,14 @@ __device__ __forceinline__ T shuffle(T x, int lane, int width) {
   }
 }
 
-// 2^(-exponent of x), kept inside the normal numbers: brings x near 1 without rounding.
+// 2^(-exponent of x - 1), kept inside the normal numbers: brings x into [0.5, 1) without rounding,
+// so that a numerator overflows with it only where the quotient does.
 __device__ __forceinline__ float scale_to_one(float x) {
-  const int field = 254 - static_cast<int>((__float_as_uint(x) >> 23) & 0xffu);
+  const int field = 253 - static_cast<int>((__float_as_uint(x) >> 23) & 0xffu);
   return __uint_as_float(static_cast<uint32_t>(max(field, 1)) << 23);
 }
 __device__ __forceinline__ double scale_to_one(double x) {
-  const int field = 2046 - ((__double2hiint(x) >> 20) & 0x7ff);
+  const int field = 2045 - ((__double2hiint(x) >> 20) & 0x7ff);
   return __hiloint2double(max(field, 1) << 20, 0);
 }
 

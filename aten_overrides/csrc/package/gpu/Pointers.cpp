@@ -8,7 +8,10 @@
 namespace aten_overrides::gpu {
 
 at::Tensor matrix_pointers(const at::Tensor& matrices) {
-  const int64_t step = at::native::matrixStride(matrices) * matrices.element_size();
+  // Some columns of each matrix lie as far apart as the whole matrices.
+  const bool spread = matrices.dim() == 3 && matrices.size(0) > 1;
+  const int64_t step =
+      (spread ? matrices.stride(0) : at::native::matrixStride(matrices)) * matrices.element_size();
   const auto first = reinterpret_cast<int64_t>(matrices.data_ptr());
   return at::arange(
       first,
