@@ -70,3 +70,21 @@ def test_native_table(records: Path) -> None:
     assert "| 64 |  | 0.500 (2.0x) |  |" in text
     # n = 8 is no part of the mean, problems without a rival and without pivoting neither.
     assert "float32 4.00x over 2 problems (least 2.00x)" in text
+
+
+def test_lu_solve_table(records: Path) -> None:
+    assert package_tables.lu_solve_table() == readme.NO_RECORD
+    at: dict[str, object] = {"dtype": "float32", "n": 64, "batch": 4}
+    whole = [
+        at | {"op": "lu_factor_ex", "backend": "choice", "nrhs": 0, "ms": 0.5},
+        at | {"op": "solve_ex", "backend": "choice", "nrhs": 1, "ms": 1.0},
+        at | {"op": "solve_ex", "backend": "choice", "nrhs": 3, "ms": 77.0},
+        at | {"op": "solve_ex", "backend": "stock", "nrhs": 1, "ms": 4.0},
+        at | {"op": "inv_ex", "backend": "choice", "nrhs": 64, "ms": 2.0},
+        at | {"op": "inv_ex", "backend": "stock", "nrhs": 64, "ms": 3.0},
+    ]
+    without_stock = [row | {"n": 128} for row in whole if row["backend"] == "choice"]
+    write(records, "lu-solve", [*whole, *without_stock, *(row | {"n": 65} for row in whole)])
+    text = package_tables.lu_solve_table()
+    assert "| 64 | 4 | 0.500 | 1.00 (4.0x) | 2.00 (1.5x) |" in text
+    assert "77" not in text and "128" not in text and "65" not in text

@@ -11,6 +11,7 @@ from aotools import readme
 NATIVE = "batched_native"
 SOLVE_SIZE = 512
 SOLVE_BATCHES = (1, 16, 64, 256, 1024)
+SOLVE_SIZES = (64, 128, 256, 512, 1024)
 SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 BATCHES = (1, 4, 64, 256, 1024, 4096)
 GRID = (16, 2048)  # of n, for the geometric mean
@@ -97,7 +98,37 @@ def native_table() -> str:
     )
 
 
+def lu_solve_table() -> str:
+    """LU alone, and what solve_ex and inv_ex take with the package and in stock, float32."""
+    found = readme.load_record("lu-solve")
+    if found is None:
+        return readme.NO_RECORD
+    path, record = found
+    times: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
+    for row in record["points"]:
+        one = row["op"] in ("lu_factor_ex", "inv_ex") or (row["op"], row["nrhs"]) == ("solve_ex", 1)
+        if one and row["dtype"] == "float32" and row["n"] in SOLVE_SIZES:
+            times.setdefault((row["n"], row["batch"]), {})[row["op"], row["backend"]] = row["ms"]
+    rows = []
+    for (n, batch), at in sorted(times.items()):
+        cells = []
+        for op in ("solve_ex", "inv_ex"):
+            ours, stock = at.get((op, "choice")), at.get((op, "stock"))
+            if ours is not None and stock is not None:
+                cells += [f"{readme.milliseconds(ours)} ({stock / ours:.1f}x)"]
+        alone = at.get(("lu_factor_ex", "choice"))
+        if len(cells) == 2 and alone is not None:
+            rows.append((str(n), str(batch), readme.milliseconds(alone), *cells))
+    head = ("n", "batch", "LU alone", "`solve_ex`, one right-hand side", "`inv_ex`")
+    return (
+        f"{readme.table(head, rows, numbers=5)}\n\nWith the package, float32, no preference set, "
+        "milliseconds, and how many times stock takes. "
+        f"{readme.caption(path, record['meta'])}"
+    )
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "package-solve-table": solve_table,
     "native-table": native_table,
+    "lu-solve-table": lu_solve_table,
 }

@@ -205,6 +205,9 @@ def allocations_table() -> str:
     return f"{table(head, rows, numbers=3)}\n\n{caption(path, record['meta'])}"
 
 
+MOST_FAILURES = 4  # of one check; the others are counted
+
+
 def failed(folder: Path | None = None) -> str:
     """What the records' checks found wrong, by name; the reasons in short, whole in the record."""
     lines = []
@@ -220,7 +223,9 @@ def failed(folder: Path | None = None) -> str:
             elif row["result"] == "vendor":
                 vendor[row["name"]] = vendor.get(row["name"], 0) + 1
         for name, details in failures.items():
-            lines += [f"- failed in {path.stem}: {name}", *details]
+            more = len(details) - MOST_FAILURES
+            beyond = [f"  - and {more} more, in the record"] if more > 0 else []
+            lines += [f"- failed in {path.stem}: {name}", *details[:MOST_FAILURES], *beyond]
         lines += [
             f"- a vendor's fault in {path.stem}: {name}, {count} times"
             for name, count in vendor.items()
