@@ -98,4 +98,38 @@ __attribute__((visibility("default"))) int solve_run(
   }
 }
 
+// The row exchanges alone.
+__attribute__((visibility("default"))) int exchange_run(
+    int scalar,
+    int64_t batch,
+    int64_t n,
+    int64_t nrhs,
+    int64_t lu_batch,
+    int operation,
+    const int32_t* pivots,
+    int64_t pivot_stride,
+    void* b,
+    int64_t ldb,
+    int64_t b_stride,
+    void* workspace,
+    size_t workspace_bytes,
+    void* stream) {
+  try {
+    native::exchange_rows(
+        problem_of(scalar, batch, n, nrhs, lu_batch, operation),
+        pivots,
+        pivot_stride,
+        b,
+        ldb,
+        b_stride,
+        workspace,
+        workspace_bytes,
+        static_cast<cudaStream_t>(stream));
+    return 0;
+  } catch (const std::exception& error) {
+    solve_failure = error.what();
+    return 1;
+  }
+}
+
 }  // extern "C"

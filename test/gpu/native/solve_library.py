@@ -46,6 +46,10 @@ class SolveLibrary:
             number, *[int64] * 4, *[number] * 5, pointer, int64, int64, pointer, int64, pointer,
             int64, int64, pointer, size, pointer, pointer,
         ]  # fmt: skip
+        self._library.exchange_run.argtypes = [
+            number, *[int64] * 4, number, pointer, int64, pointer, int64, int64, pointer, size,
+            pointer,
+        ]  # fmt: skip
 
     def solve(
         self,
@@ -84,6 +88,35 @@ class SolveLibrary:
             workspace.data_ptr(),
             workspace.numel(),
             torch.cuda.current_blas_handle() if on_gpu else None,
+            torch.cuda.current_stream().cuda_stream if on_gpu else None,
+        )
+        if status != 0:
+            raise RuntimeError(self._library.solve_message().decode())
+
+    def exchange(self, pivots: torch.Tensor, b: torch.Tensor, operation: str = "N") -> None:
+        """Exchange the rows of the column-major (batch, n, nrhs) tensor `b`, in place, as a solve
+        does before its triangles ("N") or after them.
+
+        pivots: (factors, n) int32. Raises RuntimeError with the library's message when it refuses.
+        """
+        batch, n, nrhs = b.shape
+        factors = pivots.shape[0]
+        workspace = torch.empty(4 * factors * n, dtype=torch.uint8, device=self.device)
+        on_gpu = self.device == "cuda"
+        status = self._library.exchange_run(
+            SCALARS[b.dtype],
+            batch,
+            n,
+            nrhs,
+            factors,
+            OPERATIONS.index(operation),
+            pivots.data_ptr(),
+            pivots.stride(0),
+            b.data_ptr(),
+            max(b.stride(2), n, 1),
+            b.stride(0),
+            workspace.data_ptr(),
+            workspace.numel(),
             torch.cuda.current_stream().cuda_stream if on_gpu else None,
         )
         if status != 0:

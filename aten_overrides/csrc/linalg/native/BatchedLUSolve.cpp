@@ -204,7 +204,12 @@ void in_parts(const Systems<T>& all, int64_t nrhs, int64_t items, int64_t column
 }
 
 void check_arguments(
-    const SolveProblem& p, int64_t lda, int64_t lu_stride, int64_t pivot_stride, int64_t ldb) {
+    const SolveProblem& p,
+    int64_t lda,
+    int64_t lu_stride,
+    int64_t pivot_stride,
+    int64_t ldb,
+    int64_t b_stride) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   if (p.batch < 0 || p.n < 0 || p.nrhs < 0 || p.batch >= most || p.n >= most || p.nrhs >= most) {
     refuse(
@@ -227,6 +232,16 @@ void check_arguments(
         "factors or pivots overlap: stride " + std::to_string(lu_stride) + ", pivot stride " +
         std::to_string(pivot_stride));
   }
+  const int64_t used = ldb * (p.nrhs - 1) + p.n;
+  if (p.batch > 1 && p.n > 0 && p.nrhs > 0 && b_stride < used) {
+    refuse(
+        "right-hand sides overlap: they follow one another by " + std::to_string(b_stride) +
+        " elements and take " + std::to_string(used));
+  }
+}
+
+[[noreturn]] void refuse_rows(int64_t n) {
+  refuse("n = " + std::to_string(n) + " is too large for this device's shared memory");
 }
 
 // Warps of a block that makes a pass: as many as have work, fewer where the batch alone fills the
@@ -325,12 +340,12 @@ void lu_solve(
     size_t workspace_bytes,
     cublasHandle_t handle,
     cudaStream_t stream) {
-  check_arguments(problem, lda, lu_stride, pivot_stride, ldb);
+  check_arguments(problem, lda, lu_stride, pivot_stride, ldb, b_stride);
   if (problem.batch == 0 || problem.n == 0 || problem.nrhs == 0) {
     return;
   }
   if (plan.route == SolveRoute::None) {
-    refuse("n = " + std::to_string(problem.n) + " is too large for this device's shared memory");
+    refuse_rows(problem.n);
   }
   check_workspace(workspace_bytes, solve_workspace(problem, plan));
   by_scalar(problem.scalar, [&](auto x) {
@@ -374,16 +389,25 @@ void lu_solve(
       return;
     }
     const PlainModes modes(handle);
-    const int64_t group = problem.lu_batch == 1 ? kMostItems : problem.lu_batch;
-    const int64_t some = std::min({kMostItems, items, group});
     const size_t shared = shared_limit();
-    // One group of factors at a time: a product takes one distance from factor to factor.
-    for (int64_t start = 0; start < problem.batch; start += std::max(group, int64_t{1})) {
+    // A product takes one distance from factor to factor, so: all factors once, or all items of one
+    // factor, whichever are more.
+    const int64_t factors = problem.lu_batch, times = problem.batch / factors;
+    const bool by_factor = times > factors;
+    for (int64_t index = 0; index < std::min(times, factors); ++index) {
       Systems<T> same = all;
-      same.b += start * b_stride;
-      same.batch = std::min(group, problem.batch - start);
+      same.batch = std::max(times, factors);
+      same.b += index * b_stride * (by_factor ? 1 : factors);
+      if (by_factor) {
+        same.lu += index * lu_stride;
+        same.pivots += index * pivot_stride;
+        same.lu_batch = 1;
+        same.b_stride *= factors;
+      }
+      const int32_t* const order = orders + (by_factor ? index * n : 0);
+      const int64_t some = std::min(kMostItems, items);
       in_parts(same, problem.nrhs, some, columns, [&](const Systems<T>& part, int64_t factor) {
-        const int32_t* const own = orders + factor * n;
+        const int32_t* const own = order + factor * n;
         if (!part.transposed) {
           launch_permute(part, own, shared, stream);
         }
@@ -410,9 +434,12 @@ void exchange_rows(
     void* workspace,
     size_t workspace_bytes,
     cudaStream_t stream) {
-  check_arguments(problem, ldb, ldb * problem.n, pivot_stride, ldb);
+  check_arguments(problem, ldb, ldb * problem.n, pivot_stride, ldb, b_stride);
   if (problem.batch == 0 || problem.n == 0 || problem.nrhs == 0) {
     return;
+  }
+  if (!solve_fits(problem, false)) {
+    refuse_rows(problem.n);
   }
   check_workspace(workspace_bytes, exchange_workspace(problem));
   by_scalar(problem.scalar, [&](auto x) {

@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(512) pass_kernel(Systems<T> p, int tiles) {
         const T factor_of_x = conjugate(l[q], sign);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          const T mine = unit ? v[r] : divisor.divide(v[r]);
+          const T mine = unit ? v[r] : quotient(v[r], divisor);
           subtract_product_if(active, v[r], factor_of_x, shuffle(mine, from + q, 32));
         }
       }
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(512) pass_kernel(Systems<T> p, int tiles) {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       if (row < n) {
-        x[r * rows + row] = unit ? v[r] : divisor.divide(v[r]);
+        x[r * rows + row] = unit ? v[r] : quotient(v[r], divisor);
       }
     }
   };

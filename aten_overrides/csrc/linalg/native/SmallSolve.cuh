@@ -36,10 +36,13 @@ __global__ void __launch_bounds__(kSmallThreads) small_kernel(Systems<T> p, int 
     }
   }
   const Divisor<T> divisor = Divisor<T>::of(own);
+  // Lanes without a row stay zero: their 0 - 0 inf would be NaN for the rows of the other triangle.
+  const int position = valid ? lane : -1;
   const int pivot = valid ? p.pivots[factor * p.pivot_stride + lane] - 1 : lane;
   int row = lane;
   for (int i = 0; i < n; ++i) {
-    const int other = min(max(__shfl_sync(kFullWarp, pivot, i, L), 0), n - 1);
+    const int asked = __shfl_sync(kFullWarp, pivot, i, L);
+    const int other = asked >= 0 && asked < n ? asked : i;
     const int here = __shfl_sync(kFullWarp, row, i, L);
     const int there = __shfl_sync(kFullWarp, row, other, L);
     row = lane == i ? there : lane == other ? here : row;
@@ -54,16 +57,16 @@ __global__ void __launch_bounds__(kSmallThreads) small_kernel(Systems<T> p, int 
     T x = mine ? b[(kTransposed ? lane : row) + c * p.ldb] : zero<T>();
 #pragma unroll
     for (int j = 0; j < L; ++j) {
-      const T value = kTransposed ? divisor.divide(x) : x;
-      subtract_product_if(lane > j, x, m[j], shuffle(value, j, L));
+      const T value = kTransposed ? quotient(x, divisor) : x;
+      subtract_product_if(position > j, x, m[j], shuffle(value, j, L));
     }
-    x = kTransposed ? divisor.divide(x) : x;
+    x = kTransposed ? quotient(x, divisor) : x;
 #pragma unroll
     for (int j = L - 1; j >= 0; --j) {
-      const T value = kTransposed ? x : divisor.divide(x);
+      const T value = kTransposed ? x : quotient(x, divisor);
       subtract_product_if(lane < j, x, m[j], shuffle(value, j, L));
     }
-    x = kTransposed ? x : divisor.divide(x);
+    x = kTransposed ? x : quotient(x, divisor);
     if (mine) {
       b[(kTransposed ? row : lane) + c * p.ldb] = x;
     }

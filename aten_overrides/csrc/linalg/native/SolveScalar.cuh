@@ -32,6 +32,17 @@ __device__ __forceinline__ T conjugate(T a, int sign) {
   return a;
 }
 
+// x over the divisor's number as IEEE has it: 0 / 0 is NaN, unlike Divisor::divide.
+template <typename T>
+__device__ __forceinline__ T quotient(T x, const Divisor<T>& divisor) {
+  if constexpr (RealOf<T>::complex) {
+    const T y{x.re * divisor.scale, x.im * divisor.scale}, z = divisor.inverse;
+    return T{y.re * z.re - y.im * z.im, y.re * z.im + y.im * z.re};
+  } else {
+    return (x * divisor.scale) * divisor.inverse;
+  }
+}
+
 template <typename T>
 __device__ __forceinline__ T warp_sum(T x) {
 #pragma unroll

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(TileShape<T>::kThreads) tile_kernel(TileSolve<
 #pragma unroll
         for (int j = 0; j < B; ++j) {
           if (!unit) {
-            y[j] = divisors[first + j].divide(y[j]);
+            y[j] = quotient(y[j], divisors[first + j]);
           }
           T l[B];
           load_row<T, B>(l, l_of + (first + j) * B, j + 1);
@@ -122,6 +122,10 @@ __global__ void __launch_bounds__(TileShape<T>::kThreads) tile_kernel(TileSolve<
         for (int q = 0; q < B; ++q) {
           column[(first + q) * down] = y[q];
         }
+      }
+      // Rows of the padding may have become 0 - 0 inf, and the other triangle begins with them.
+      for (int i = width; pass == 0 && i < rows; ++i) {
+        column[i * step] = zero<T>();
       }
     }
   }

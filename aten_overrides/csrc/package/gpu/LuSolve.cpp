@@ -3,7 +3,6 @@
 
 #include "Cusolver.h"
 #include "Kernels.h"
-#include "NativeLu.h"
 #include "NativeSolve.h"
 #include "Observe.h"
 #include "Pointers.h"
@@ -201,8 +200,10 @@ Tensor permutation_of(const Tensor& pivots) {
 }
 
 void exchange_rows(const Call& call) {
-  if (native_state() == choice::Native::Usable &&
-      call.n <= native_solve_rows(call.LU.scalar_type()).blocked) {
+  const lu_solve::Problem problem{
+      call.batch(), call.n, call.nrhs(), call.trans != TransposeType::NoTranspose};
+  const auto facts = solve_facts(call.LU.scalar_type());
+  if (lu_solve::feasible(problem, lu_solve::Backend::BlockedNative, facts).ok) {
     exchange_rows_native(native_systems(call));
     return;
   }

@@ -46,14 +46,10 @@ Backend backend_of(Route route) {
 
 }  // namespace
 
-Plan plan_lu_solve(
-    choice::Dtype dtype,
-    c10::ScalarType type,
-    const lu_solve::Problem& problem,
-    Preference preference) {
+lu_solve::Facts solve_facts(c10::ScalarType type) {
   const auto native = native_state();
   const auto rows = native == choice::Native::Usable ? native_solve_rows(type) : SolveRows{0, 0};
-  const lu_solve::Facts facts{
+  return {
       lanes::limits().lanes,
       /*stock=*/true,
       stock_kind() == ATEN_OVERRIDES_GPU_STOCK_MAGMA,
@@ -61,6 +57,14 @@ Plan plan_lu_solve(
       native,
       rows.pass,
       rows.blocked};
+}
+
+Plan plan_lu_solve(
+    choice::Dtype dtype,
+    c10::ScalarType type,
+    const lu_solve::Problem& problem,
+    Preference preference) {
+  const lu_solve::Facts facts = solve_facts(type);
   Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
 
   const int forced = forced_route(static_cast<int>(choice::Op::LuSolve));

@@ -9,6 +9,9 @@
 
 namespace aten_overrides::gpu {
 
+// What this build and the current device allow, outside a capture.
+lu_solve::Facts solve_facts(c10::ScalarType type);
+
 // `type` is that of `dtype`.
 Plan plan_lu_solve(
     choice::Dtype dtype,
