@@ -35,8 +35,10 @@ struct PassSolve {
   }
 };
 
+// Of doubles nvcc would fit two blocks of 512 threads, by spilling registers.
 template <typename T, int R, bool kTransposed>
-__global__ void __launch_bounds__(512) pass_kernel(Systems<T> p, int tiles) {
+__global__ void __launch_bounds__(512, sizeof(real_t<T>) == 8 ? 1 : 0)
+    pass_kernel(Systems<T> p, int tiles) {
   using Pass = PassSolve<T, R>;
   constexpr int B = Pass::kBlock, S = Pass::kStep;
   constexpr int G = Pass::kRows, A = Pass::kAhead / G;
