@@ -31,10 +31,9 @@ using at::Tensor;
 using at::native::TransposeType;
 namespace lanes = at::native::solver_lanes;
 
-// The most columns that a library's routine gets at once: a launch's limit, which no way of giving
-// a block several of them makes smaller. cuBLAS's batched triangular solve is silently wrong from
-// 524281 on up to CUDA 13.1 (upstream 187717), and not right at 262144 either.
-constexpr int64_t kMostColumns = 65535;
+// The most columns that a library's routine gets at once: cuBLAS's batched triangular solve is
+// silently wrong from 524281 on up to CUDA 13.1 (upstream 187717).
+constexpr int64_t kMostColumns = int64_t{1} << 18;
 // Up to so many matrices of so many rows cuBLAS's batched triangular solve is behind a loop.
 constexpr int64_t kFewMatrices = 8, kLoopedRows = 64;
 
