@@ -55,14 +55,16 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_map_is_what_explain_says() -> None:
     explainer = Explainer()
     maps = figures.chosen(explainer)
-    before, after = maps.values()
+    before, after, ours = maps.values()
+    assert ours[64, 512] == "batched_native" and "batched_native" not in after.values()
     assert before.keys() == after.keys() and len(after) == len(figures.SIZES) * len(figures.BATCHES)
     assert before[1, 512] == "looped_cusolver"
     assert before[256, 512] == "stock"
     assert before != after
     assert set(before.values()) | set(after.values()) <= set(figures.LOOK)
-    mean = figures.regret(explainer)
-    assert mean is not None and 1.0 < mean < 4.0
+    assert set(ours.values()) <= set(figures.LOOK)
+    libraries, kernels = (figures.regret(explainer, native) for native in (False, True))
+    assert libraries is not None and kernels is not None and 1.0 < libraries < kernels < 20.0
 
 
 def test_without_a_record(records: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from aotools import readme
 from aten_overrides._explain import Explainer, Question
-from aten_overrides._select import Facts, Problem
+from aten_overrides._select import Facts, Native, Problem
 from aten_overrides.bench import picture, report
 from aten_overrides.measure import style
 from aten_overrides.scan import kernels
@@ -42,26 +42,38 @@ Cells = dict[tuple[int, int], str]
 # --- the map of back ends ---
 
 
+def _question(native: bool, prefer: str = "default") -> Question:
+    facts = Facts(native=Native.USABLE if native else Native.NOT_BUILT)
+    return Question("lu_factor", MAP_DTYPE, prefer, facts)
+
+
 def chosen(explainer: Explainer, prefer: str = "default") -> dict[str, Cells]:
-    """The back ends by (batch, n): before, by stock's rule, and as the table chooses."""
-    question = Question("lu_factor", MAP_DTYPE, prefer, Facts())
+    """The back ends by (batch, n): by stock's rule, and as the table chooses without our kernels
+    and with them.
+    """
     before: Cells = {}
-    after: Cells = {}
+    libraries: Cells = {}
+    ours: Cells = {}
     for batch in BATCHES:
         for n in SIZES:
-            found = explainer.explain(question, Problem(batch, n, n))
+            problem = Problem(batch, n, n)
+            found = explainer.explain(_question(False, prefer), problem)
             before[batch, n] = found.stock_rule.backend
-            after[batch, n] = found.chosen
-    return {"stock torch 2.6": before, "measured choice": after}
+            libraries[batch, n] = found.chosen
+            ours[batch, n] = explainer.explain(_question(True, prefer), problem).chosen
+    return {
+        "stock torch 2.6": before,
+        "measured, built without nvcc": libraries,
+        "measured, with our kernels": ours,
+    }
 
 
-def regret(explainer: Explainer) -> float | None:
+def regret(explainer: Explainer, native: bool) -> float | None:
     """The geometric mean of what stock's choice takes over the table's, over the map's problems."""
-    question = Question("lu_factor", MAP_DTYPE, "default", Facts())
     ratios = []
     for batch in BATCHES:
         for n in SIZES:
-            found = explainer.explain(question, Problem(batch, n, n))
+            found = explainer.explain(_question(native), Problem(batch, n, n))
             if found.stock_rule.regret is not None:
                 ratios.append(found.stock_rule.regret)
     return _geometric_mean(ratios) if ratios else None
@@ -97,11 +109,12 @@ def draw_map(
                     letter,
                     ha="center",
                     va="center",
-                    fontsize=6,
+                    fontsize=5,
                     color="white" if dark else style.DARK,
                 )
-        axis.set(title=title, xlabel="n", xlim=(0, len(SIZES)), ylim=(0, len(BATCHES)))
-        axis.set_xticks([i + 0.5 for i in range(len(SIZES))], SIZES, rotation=90, fontsize=8)
+        axis.set_title(title, fontsize=9)
+        axis.set(xlabel="n", xlim=(0, len(SIZES)), ylim=(0, len(BATCHES)))
+        axis.set_xticks([i + 0.5 for i in range(len(SIZES))], SIZES, rotation=90, fontsize=7)
         axis.set_yticks([i + 0.5 for i in range(len(BATCHES))], BATCHES, fontsize=8)
         axis.tick_params(length=0)
     axes[0][0].set_ylabel("matrices in the batch")
@@ -122,11 +135,14 @@ def backend_map() -> str:
     """The map with its words."""
     explainer = Explainer()
     gpu = explainer.table.gpu.name
-    mean = regret(explainer)
+    means = [regret(explainer, native) for native in (False, True)]
     image = f"![Chosen back ends by batch and n]({_map_path(gpu).relative_to(readme.ROOT)})"
     words = f"By the measured table of {gpu}"
-    if mean is not None:
-        words += f"; over these problems stock's choice takes {mean:.2f} times as long, on average"
+    if None not in means:
+        words += (
+            f"; over these problems stock's choice takes {means[0]:.2f} times as long on average "
+            f"as the libraries chosen by it, and {means[1]:.2f} times as long as with our kernels"
+        )
     return f"{image}\n\n{words} (`aten-overrides explain lu_factor --grid`)."
 
 
