@@ -17,14 +17,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotools import env
 from aotools.env import ROOT, UserError
-from aotools.patchset import facts, kernels, overlay, wheel
+from aotools.patchset import facts, overlay, wheel
 from aotools.patchset.base import Base, Patch
 from aotools.patchset.compile import Compiler, Result, Unit, compiler, job_count
-from aten_overrides._nvcc import Nvcc
+
+if TYPE_CHECKING:
+    from aten_overrides._nvcc import Nvcc
 
 SONAME = "libtorch_cuda_linalg_patched.so"
 FACTS = "build-facts.json"
@@ -196,6 +198,9 @@ def relink(
         if not include.kernels():
             nvcc = None
         elif nvcc is None:
+            # Not above: the loader takes names from here where there is neither package nor TOML.
+            from aotools.patchset import kernels
+
             nvcc = kernels.nvcc_for(include, wheel_)
         objects = _compile(
             wheel_, include, wanted, lacking if with_magma else [], with_magma, out, quiet, nvcc
@@ -264,6 +269,8 @@ def _compile(
     arguments = flags(wheel_, include.folder, magma=magma)
     units = [Unit(source.name, source, arguments) for source in include.sources()]
     if nvcc is not None:
+        from aotools.patchset import kernels
+
         units += kernels.units(include, wheel_, nvcc)
     if lacking:
         overlay.sync(out / "generated", {"magma_lacking.cpp": _lacking_source(lacking).encode()})
