@@ -6,8 +6,6 @@
 #include <string>
 
 #include <ATen/native/cuda/linalg/native/BlockedLU.h>
-#include <ATen/native/cuda/linalg/native/Kernels.h>
-#include <ATen/native/cuda/linalg/native/LaunchCheck.h>
 
 namespace at::native::batched_native {
 
@@ -17,56 +15,8 @@ constexpr int kWarpLimit = 32;
 constexpr int64_t kMaxItems = 65535;  // cuBLAS's limit for a batch
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw std::invalid_argument("batched_native LU: " + what);
+  throw std::invalid_argument(std::string(kLu) + ": " + what);
 }
-
-int device_attribute(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  C10_CUDA_CHECK(cudaGetDevice(&device));
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
-  return value;
-}
-
-size_t shared_limit() {
-  return static_cast<size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-}
-
-template <typename Use>
-auto with_scalar(Scalar scalar, Use&& use) {
-  switch (scalar) {
-    case Scalar::Float:
-      return use(float{});
-    case Scalar::Double:
-      return use(double{});
-    case Scalar::ComplexFloat:
-      return use(Complex<float>{});
-    case Scalar::ComplexDouble:
-      return use(Complex<double>{});
-  }
-  refuse("unknown scalar type");
-}
-
-// The handle may allow TF32 or take scalars from the device; our products need neither.
-class HandleModes {
- public:
-  explicit HandleModes(cublasHandle_t handle) : handle_(handle) {
-    check_cublas(cublasGetMathMode(handle, &math_), "cublasGetMathMode");
-    check_cublas(cublasGetPointerMode(handle, &pointer_), "cublasGetPointerMode");
-    check_cublas(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
-    check_cublas(cublasSetPointerMode(handle, CUBLAS_POINTER_MODE_HOST), "cublasSetPointerMode");
-  }
-  ~HandleModes() {
-    cublasSetMathMode(handle_, math_);
-    cublasSetPointerMode(handle_, pointer_);
-  }
-  HandleModes(const HandleModes&) = delete;
-  HandleModes& operator=(const HandleModes&) = delete;
-
- private:
-  cublasHandle_t handle_;
-  cublasMath_t math_;
-  cublasPointerMode_t pointer_;
-};
 
 template <typename T>
 int64_t map_elements(const LuProblem& problem, const LuPlan& plan) {
@@ -134,7 +84,7 @@ LuPlan lu_plan(const LuProblem& problem) {
   const int m = static_cast<int>(problem.m);
   const int room = device_attribute(cudaDevAttrMultiProcessorCount);
   const bool whole = problem.n <= block_limit(problem.scalar, problem.batch, room) &&
-                     with_scalar(problem.scalar, [&](auto x) {
+                     with_scalar(problem.scalar, kLu, [&](auto x) {
                        const int n = static_cast<int>(problem.n);
                        return panel_width<decltype(x)>(m, n, shared_limit()) == n;
                      });
@@ -149,7 +99,7 @@ LuPlan lu_plan(const LuProblem& problem) {
 }
 
 size_t lu_workspace(const LuProblem& problem, const LuPlan& plan) {
-  return with_scalar(problem.scalar, [&](auto x) {
+  return with_scalar(problem.scalar, kLu, [&](auto x) {
     using T = decltype(x);
     const size_t each = map_elements<T>(problem, plan) * sizeof(int32_t);
     const size_t batch = static_cast<size_t>(problem.batch);
@@ -180,7 +130,7 @@ void lu_factor(
     C10_CUDA_CHECK(cudaMemsetAsync(info, 0, problem.batch * sizeof(int32_t), stream));
     return;
   }
-  with_scalar(problem.scalar, [&](auto x) {
+  with_scalar(problem.scalar, kLu, [&](auto x) {
     using T = decltype(x);
     WholeMatrices<T> whole{
         static_cast<T*>(a),
@@ -204,7 +154,7 @@ void lu_factor(
       launch_panel_lu(panel, many_panels(plan, whole.m, whole.batch), stream);
       return;
     }
-    const HandleModes modes(handle);
+    const HandleModes modes(handle, kLu);
     const int64_t each = map_elements<T>(problem, plan);
     const int64_t held = static_cast<int64_t>(workspace_bytes / sizeof(int32_t));
     const int64_t chunk =

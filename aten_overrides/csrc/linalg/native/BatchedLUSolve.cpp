@@ -5,105 +5,23 @@
 #include <stdexcept>
 #include <string>
 
-#include <ATen/native/cuda/linalg/native/LaunchCheck.h>
+#include <ATen/native/cuda/linalg/native/HostParts.h>
 #include <ATen/native/cuda/linalg/native/SolveKernels.h>
 
 namespace at::native::batched_native {
 
 namespace {
 
-constexpr int64_t kMostItems = 65535;               // cuBLAS's limit for a batch
-constexpr int64_t kMostBlocks = int64_t{1} << 30;   // of one launch
-constexpr int64_t kMostColumns = int64_t{1} << 18;  // of one product
-constexpr int kLeaf = 64;                           // rows of a tile of the blocked route
+constexpr const char* kSolve = "batched_native solve";  // in errors
+constexpr int64_t kMostItems = 65535;                   // cuBLAS's limit for a batch
+constexpr int64_t kMostBlocks = int64_t{1} << 30;       // of one launch
+constexpr int64_t kMostColumns = int64_t{1} << 18;      // of one product
+constexpr int kLeaf = 64;                               // rows of a tile of the blocked route
 constexpr int kMostWarps = 16;
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw std::invalid_argument("batched_native solve: " + what);
+  throw std::invalid_argument(std::string(kSolve) + ": " + what);
 }
-
-void check(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    throw std::runtime_error(
-        std::string("batched_native solve: ") + call + " failed with " +
-        cublasGetStatusString(status));
-  }
-}
-
-int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  C10_CUDA_CHECK(cudaGetDevice(&device));
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
-  return value;
-}
-
-size_t shared_limit() {
-  return static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-}
-
-template <typename Use>
-auto by_scalar(Scalar scalar, Use&& use) {
-  switch (scalar) {
-    case Scalar::Float:
-      return use(float{});
-    case Scalar::Double:
-      return use(double{});
-    case Scalar::ComplexFloat:
-      return use(Complex<float>{});
-    case Scalar::ComplexDouble:
-      return use(Complex<double>{});
-  }
-  refuse("unknown scalar type");
-}
-
-template <typename T>
-struct Product;
-template <>
-struct Product<float> {
-  static constexpr cudaDataType_t type = CUDA_R_32F;
-  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
-  static constexpr float minus = -1, one = 1;
-};
-template <>
-struct Product<double> {
-  static constexpr cudaDataType_t type = CUDA_R_64F;
-  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_64F;
-  static constexpr double minus = -1, one = 1;
-};
-template <>
-struct Product<Complex<float>> {
-  static constexpr cudaDataType_t type = CUDA_C_32F;
-  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
-  static constexpr Complex<float> minus{-1, 0}, one{1, 0};
-};
-template <>
-struct Product<Complex<double>> {
-  static constexpr cudaDataType_t type = CUDA_C_64F;
-  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_64F;
-  static constexpr Complex<double> minus{-1, 0}, one{1, 0};
-};
-
-// The handle may allow TF32 or take scalars from the device; our products need neither.
-class PlainModes {
- public:
-  explicit PlainModes(cublasHandle_t handle) : handle_(handle) {
-    check(cublasGetMathMode(handle, &math_), "cublasGetMathMode");
-    check(cublasGetPointerMode(handle, &pointer_), "cublasGetPointerMode");
-    check(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
-    check(cublasSetPointerMode(handle, CUBLAS_POINTER_MODE_HOST), "cublasSetPointerMode");
-  }
-  ~PlainModes() {
-    cublasSetMathMode(handle_, math_);
-    cublasSetPointerMode(handle_, pointer_);
-  }
-  PlainModes(const PlainModes&) = delete;
-  PlainModes& operator=(const PlainModes&) = delete;
-
- private:
-  cublasHandle_t handle_;
-  cublasMath_t math_;
-  cublasPointerMode_t pointer_;
-};
 
 // Both triangles by recursion over halves: the products are as deep as they can be.
 template <typename T>
@@ -141,8 +59,8 @@ class BlockedSolve {
   void subtract(int from, int depth, int to, int rows) {
     const T* const a = p_.transposed ? p_.lu + from + to * p_.lda : p_.lu + to + from * p_.lda;
     const auto operation = !p_.transposed ? CUBLAS_OP_N : p_.conjugated ? CUBLAS_OP_C : CUBLAS_OP_T;
-    const auto type = Product<T>::type;
-    check(
+    const auto type = Gemm<T>::type;
+    check_cublas(
         cublasGemmStridedBatchedEx(
             handle_,
             operation,
@@ -150,7 +68,7 @@ class BlockedSolve {
             rows,
             p_.nrhs,
             depth,
-            &Product<T>::minus,
+            &Gemm<T>::minus,
             a,
             type,
             static_cast<int>(p_.lda),
@@ -159,14 +77,15 @@ class BlockedSolve {
             type,
             static_cast<int>(p_.ldb),
             p_.b_stride,
-            &Product<T>::one,
+            &Gemm<T>::one,
             p_.b + to,
             type,
             static_cast<int>(p_.ldb),
             p_.b_stride,
             static_cast<int>(p_.batch),
-            Product<T>::compute,
+            Gemm<T>::compute,
             CUBLAS_GEMM_DEFAULT),
+        kSolve,
         "cublasGemmStridedBatchedEx");
   }
 
@@ -249,7 +168,7 @@ void check_arguments(
 int pass_warps(const SolveProblem& p, int together) {
   const int64_t blocks = (p.n + 31) / 32;
   const int64_t passes = p.batch * ((p.nrhs + together - 1) / together);
-  const bool crowded = passes > 4 * int64_t{attribute(cudaDevAttrMultiProcessorCount)};
+  const bool crowded = passes > 4 * int64_t{device_attribute(cudaDevAttrMultiProcessorCount)};
   const int64_t wanted = crowded ? (blocks + 1) / 2 : blocks + 1;
   const int64_t most = crowded ? 8 : kMostWarps;
   return p.n <= 32 ? 1 : static_cast<int>(std::clamp<int64_t>(wanted, 2, most));
@@ -281,7 +200,7 @@ SolvePlan solve_plan(const SolveProblem& p, bool pass) {
   if (p.batch <= 0 || p.n <= 0 || p.nrhs <= 0 || !solve_fits(p, pass)) {
     return none;
   }
-  return by_scalar(p.scalar, [&](auto x) {
+  return with_scalar(p.scalar, kSolve, [&](auto x) {
     using T = decltype(x);
     const size_t shared = shared_limit();
     const int n = static_cast<int>(p.n);
@@ -311,7 +230,7 @@ bool solve_fits(const SolveProblem& p, bool pass) {
   if (p.n > most) {
     return false;
   }
-  return by_scalar(p.scalar, [&](auto x) {
+  return with_scalar(p.scalar, kSolve, [&](auto x) {
     using T = decltype(x);
     const int n = static_cast<int>(std::max<int64_t>(1, p.n));
     const size_t need =
@@ -348,7 +267,7 @@ void lu_solve(
     refuse_rows(problem.n);
   }
   check_workspace(workspace_bytes, solve_workspace(problem, plan));
-  by_scalar(problem.scalar, [&](auto x) {
+  with_scalar(problem.scalar, kSolve, [&](auto x) {
     using T = decltype(x);
     const int n = static_cast<int>(problem.n);
     const Systems<T> all{
@@ -388,7 +307,7 @@ void lu_solve(
       });
       return;
     }
-    const PlainModes modes(handle);
+    const HandleModes modes(handle, kSolve);
     const size_t shared = shared_limit();
     // A product takes one distance from factor to factor, so: all factors once, or all items of one
     // factor, whichever are more.
@@ -442,7 +361,7 @@ void exchange_rows(
     refuse_rows(problem.n);
   }
   check_workspace(workspace_bytes, exchange_workspace(problem));
-  by_scalar(problem.scalar, [&](auto x) {
+  with_scalar(problem.scalar, kSolve, [&](auto x) {
     using T = decltype(x);
     const int n = static_cast<int>(problem.n);
     int32_t* const orders = static_cast<int32_t*>(workspace);

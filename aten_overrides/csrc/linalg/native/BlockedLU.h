@@ -1,51 +1,14 @@
 #pragma once
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 
-#include <ATen/native/cuda/linalg/native/BatchedLU.h>
-#include <ATen/native/cuda/linalg/native/Kernels.h>
+#include <ATen/native/cuda/linalg/native/HostParts.h>
 
 // The blocked route of the batched LU; only BatchedLU.cpp includes this.
 namespace at::native::batched_native {
 
+constexpr const char* kLu = "batched_native LU";  // in errors
 constexpr int kTallWidth = 8;
-
-inline void check_cublas(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    throw std::runtime_error(
-        std::string("batched_native LU: ") + call + " failed with " +
-        cublasGetStatusString(status));
-  }
-}
-
-template <typename T>
-struct Gemm;
-template <>
-struct Gemm<float> {
-  static constexpr cudaDataType_t type = CUDA_R_32F;
-  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
-  static constexpr float minus = -1, one = 1;
-};
-template <>
-struct Gemm<double> {
-  static constexpr cudaDataType_t type = CUDA_R_64F;
-  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_64F;
-  static constexpr double minus = -1, one = 1;
-};
-template <>
-struct Gemm<Complex<float>> {
-  static constexpr cudaDataType_t type = CUDA_C_32F;
-  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
-  static constexpr Complex<float> minus{-1, 0}, one{1, 0};
-};
-template <>
-struct Gemm<Complex<double>> {
-  static constexpr cudaDataType_t type = CUDA_C_64F;
-  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_64F;
-  static constexpr Complex<double> minus{-1, 0}, one{1, 0};
-};
 
 // How `steps` columns are cut into outer blocks: the first takes the remainder (and one block more
 // when that is less than half a block), so that all trailing sizes are multiples of `outer` away
@@ -252,6 +215,7 @@ class BlockedLU {
             static_cast<int>(whole_.batch),
             Gemm<T>::compute,
             CUBLAS_GEMM_DEFAULT),
+        kLu,
         "cublasGemmStridedBatchedEx");
   }
 

@@ -231,13 +231,11 @@ struct Divisor {
     d.inverse = size == 0 ? Real(1) : (isinf(size) ? Real(0) : inverse);
     return d;
   }
-  // A zero pivot, when it is the largest: all below are zeros and stay.
+  // A complex zero pivot, when it is the largest: all below are zeros and stay.
   __device__ __forceinline__ void leave_zeros() {
-    if constexpr (RealOf<T>::complex) {
-      const bool zero_pivot = isinf(inverse.re);
-      inverse = T{zero_pivot ? Real(1) : inverse.re, zero_pivot ? Real(0) : inverse.im};
-      scale = zero_pivot ? Real(1) : scale;
-    }
+    const bool zero_pivot = isinf(inverse.re);
+    inverse = T{zero_pivot ? Real(1) : inverse.re, zero_pivot ? Real(0) : inverse.im};
+    scale = zero_pivot ? Real(1) : scale;
   }
   __device__ __forceinline__ T multiply(T x) const {
     if constexpr (RealOf<T>::complex) {
