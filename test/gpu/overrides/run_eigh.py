@@ -7,26 +7,14 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = [str(ROOT / "tools"), str(ROOT)]
-sys.path[:0] = FOLDERS
+from topic_run import FOLDER, Topic, run
 
-from aotools.env import UserError  # noqa: E402
-from aotools.gputest import overrides_library, runner, summary  # noqa: E402
-from aotools.gputest.plan import Job  # noqa: E402
-from aotools.gputest.record import Record, Row, record_name  # noqa: E402
-from aotools.gputest.suite_overrides import built  # noqa: E402
-from aotools.gputest.suite_patchset import commit_of_checkout  # noqa: E402
+from aotools.gputest import overrides_library
+from aotools.gputest.plan import Job
 
-TOPIC = "eigh"
-FOLDER = "test/gpu/overrides"
 # op, dtype, seconds, options of part_eigh_times.grid
 Grids = tuple[tuple[str, str, float, dict[str, Any]], ...]
 COARSE = {"batches": (8, 128, 1, 1024), "sizes": (2, 8, 16, 32, 33, 64, 128, 256, 512)}
@@ -94,60 +82,16 @@ def jobs(scale: float) -> list[Job]:
     return made
 
 
-def main() -> int:
-    """0 if everything ran and no check failed, 1 otherwise, 2 for what the user has to change."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder of the record")
-    parser.add_argument("--cache", type=Path, required=True, help="cache with the gpu library")
-    parser.add_argument("--budget", type=float, default=600, help="seconds in all")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the seconds of the grids")
-    parser.add_argument(
-        "--parts",
-        default="times,grid,checks",
-        help="out of them and rest, what a short grid lacks (default: %(default)s)",
-    )
-    parser.add_argument("--topic", default=TOPIC, help="of the record (default: %(default)s)")
-    parser.add_argument("--commit", help="the commit to state when this is no git checkout")
-    options = parser.parse_args()
-    started = time.monotonic()
-    given = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*FOLDERS, *filter(None, [given])])  # the children's
-    try:
-        wanted = options.parts.split(",")
-        log = options.out.absolute() / "eigh.log"
-        machine = runner.probe(log)
-        cache = options.cache.absolute()
-        library = overrides_library.find(cache, str(machine["torch"]))
-        os.environ["ATEN_OVERRIDES_CACHE"] = str(cache)
-        select = cache / overrides_library.SELECT
-        if select.is_file():  # for a machine without a compiler
-            os.environ[overrides_library.SELECT_VARIABLE] = str(select)
-        found = {library.name: library}
-        commit = commit_of_checkout(options.commit, {})
-        command = f"python3 test/gpu/overrides/run_eigh.py --parts {options.parts}"
-        meta: Row = {"topic": options.topic, "command": command, "commit": commit, **machine}
-        meta |= {
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "libraries": runner.fingerprint(found),
-            "built": {library.name: built(library)},
-            "host_cores": os.cpu_count(),
-        }
-        name = record_name(options.topic, str(meta["gpu"]), str(meta["torch"]))
-        record, words = Record.open(options.out.absolute() / name, meta)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"{meta['gpu']}, torch {meta['torch']}. {words}".strip(), flush=True)
-    left = options.budget - (time.monotonic() - started)
-    chosen = [job for job in jobs(options.scale) if job.part in wanted]
-    complete = runner.run_jobs(record, chosen, found, budget=left, log=log)
-    for row in record.checks:
-        if row["result"] == "fail" or row["name"] in ("goal", "step from 32 to 33", "workspace"):
-            print(row["result"], row["name"], row["params"], row["value"], row["reason"][:160])
-    print(summary.table(record)[-2000:])
-    failed = any(row["result"] == "fail" for row in record.checks)
-    return 0 if complete and not failed else 1
-
+TOPIC = Topic(
+    "eigh",
+    "run_eigh.py",
+    __doc__.partition("\n")[0],
+    jobs,
+    parts="times,grid,checks",
+    parts_help="out of them and rest, what a short grid lacks (default: %(default)s)",
+    shown=("goal", "step from 32 to 33", "workspace"),
+    most=2000,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(TOPIC))
