@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,13 @@ from typing import Any
 from aten_overrides._errors import UserError
 from aten_overrides._files import table_text
 from aten_overrides._names import DTYPES, LU_SOLVE_BACKENDS, one_of
-from aten_overrides.tables.build import file_name, read_record
+from aten_overrides.tables.build import file_name
+from aten_overrides.tables.records import merge, read
 
 FOLDER = Path(__file__).resolve().parent
 FORMAT = 1
 DEFAULT = FOLDER / "nvidia-h200.json"
 OP = "lu_solve"
-_SAME = ("gpu", "driver", "torch", "cusolver")
 _META = ("record", "command", "commit", "date", "driver", "torch", "cuda", "cublas", "cusolver")
 
 
@@ -87,26 +86,7 @@ def from_records(records: Sequence[Path]) -> SolveTable:
     """The table of timing records of one machine. A problem that several hold has the times of the
     last one alone; meta data are the last one's. Other operations are left out.
     """
-    times: Times = {}
-    meta: dict[str, Any] = {}
-    for record in records:
-        data = read_record(record)
-        found = _times(record, data)
-        before, meta = meta, dict(data["meta"])
-        missing = [key for key in ("gpu", *_META[1:]) if key not in meta]
-        if missing or not found:
-            what = (
-                f"'meta' lacks {', '.join(missing)}" if missing else "it has no times of lu_solve"
-            )
-            raise UserError(f"{record} makes no table of lu_solve: {what}; make one on a GPU")
-        for key in _SAME if before else ():
-            if before[key] != meta[key]:
-                raise UserError(
-                    f"{record} is of {key} {meta[key]}, the one before of {before[key]}; records "
-                    "of one table are of one machine"
-                )
-        times |= found
-    meta["record"] = ", ".join(record.name for record in records)
+    times, meta = merge(records, OP, _META, _times)
     names = ("dtype", "transposed", "batch", "n", "nrhs")
     rows = [
         {**dict(zip(names, key, strict=True)), "ms": dict(sorted(ms.items()))}
@@ -137,14 +117,9 @@ def render(table: SolveTable) -> str:
 def load(path: Path = DEFAULT) -> SolveTable:
     """The table of a file; the empty one if there is no such file. UserError if it is wrong."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return SolveTable(path=path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"the table {path} cannot be read: {error}") from error
-    try:
-        if data["format"] != FORMAT:
-            raise UserError(f"{path} has format {data['format']}, this program reads {FORMAT}")
+        data = read(path, FORMAT)
+        if data is None:
+            return SolveTable(path=path)
         return SolveTable(data["gpu"], data["meta"], _points(data["points"], path), path)
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} is no table of lu_solve: {error}") from error
