@@ -49,6 +49,9 @@ def run(topic: Topic) -> int:
     parser.add_argument("--parts", default=topic.parts, help=topic.parts_help)
     parser.add_argument("--topic", default=topic.name, help="of the record (default: %(default)s)")
     parser.add_argument("--commit", help="the commit to state when this is no git checkout")
+    parser.add_argument(
+        "--gpus", default="", help="spread the jobs over these GPUs of one model: 0,1"
+    )
     options = parser.parse_args()
     started = time.monotonic()
     given = os.environ.get("PYTHONPATH", "")
@@ -56,7 +59,8 @@ def run(topic: Topic) -> int:
     try:
         wanted = options.parts.split(",")
         log = options.out.absolute() / f"{topic.name}.log"
-        machine = runner.probe(log)
+        gpus = runner.parse_gpus(options.gpus)
+        machine = runner.probe(log, gpus)
         cache = options.cache.absolute()
         library = overrides_library.find(cache, str(machine["torch"]))
         os.environ["ATEN_OVERRIDES_CACHE"] = str(cache)
@@ -81,7 +85,7 @@ def run(topic: Topic) -> int:
     print(f"{meta['gpu']}, torch {meta['torch']}. {words}".strip(), flush=True)
     left = options.budget - (time.monotonic() - started)
     chosen = [job for job in topic.jobs(options.scale) if job.part in wanted]
-    complete = runner.run_jobs(record, chosen, found, budget=left, log=log)
+    complete = runner.run_jobs(record, chosen, found, budget=left, log=log, gpus=gpus)
     for row in record.checks:
         if row["result"] == "fail" or row["name"] in topic.shown:
             params = {k: v for k, v in row["params"].items() if k not in topic.unsaid}

@@ -109,7 +109,7 @@ def test_a_budget_of_nothing_is_refused(budget: str) -> None:
 def test_missing_libraries_are_named_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+    monkeypatch.setattr(runner, "probe", lambda log, gpus: MACHINE)
     folder = make_libraries(tmp_path / "libs")
     (folder / "patched-magma" / "libtorch_cuda_linalg_patched.so").unlink()
     with pytest.raises(UserError, match=r"lacks patched-magma.*gpu-test pack"):
@@ -121,7 +121,7 @@ def test_missing_libraries_are_named_with_what_to_do(
 def test_a_run_writes_a_record_with_its_meta_data_and_tells_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+    monkeypatch.setattr(runner, "probe", lambda log, gpus: MACHINE)
     folder = make_libraries(tmp_path / "libs")
     (folder / libraries.MANIFEST).write_text(json.dumps({"commit": "abc"}))
     asked: list[str] = []
@@ -158,7 +158,7 @@ def test_a_run_writes_a_record_with_its_meta_data_and_tells_the_result(
 def test_the_command_of_a_record_made_in_two_runs_names_all_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+    monkeypatch.setattr(runner, "probe", lambda log, gpus: MACHINE)
     folder = make_libraries(tmp_path / "libs")
 
     def run_jobs(record: Record, jobs: list[plan.Job], found: object, **_: object) -> bool:
@@ -181,7 +181,7 @@ def test_the_command_of_a_record_made_in_two_runs_names_all_parts(
 def test_a_failed_check_shows_in_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+    monkeypatch.setattr(runner, "probe", lambda log, gpus: MACHINE)
     folder = make_libraries(tmp_path / "libs")
 
     def run_jobs(record: Record, jobs: list[plan.Job], found: object, **_: object) -> bool:

@@ -226,6 +226,60 @@ def test_the_users_settings_do_not_reach_a_measurement(
     assert seen["MINE"] == "kept"
 
 
+def test_timed_jobs_are_spread_over_gpus(tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in "ab"]
+    jobs = [
+        job(name, then="meet", mine=mine, other=other)
+        for name, mine, other in zip("ab", files, reversed(files), strict=True)
+    ]
+    record = Record(tmp_path / "r.json", {})
+    assert runner.run_jobs(
+        record, jobs, LIBRARIES, budget=100, log=tmp_path / "log", gpus=["3", "5"]
+    )
+    seen = {row["job"]: row["environment"] for row in record.points if "environment" in row}
+    assert {env["CUDA_VISIBLE_DEVICES"] for env in seen.values()} == {"3,5", "5,3"}
+
+
+def test_a_timed_job_waits_for_a_gpu_of_its_own() -> None:
+    def made(timed: bool) -> Job:
+        return Job("cliff", "x", "patched-magma", "part_cliff:run", 5, 30, timed=timed)
+
+    one, two = runner.Place({}), runner.Place({})
+    assert runner.free_place([one, two], made(True)) is one
+    one.running.append(made(True))
+    assert runner.free_place([one, two], made(True)) is two
+    assert runner.free_place([one], made(False)) is None
+    two.running.append(made(False))
+    assert runner.free_place([one, two], made(True)) is None
+    assert runner.free_place([one, two], made(False)) is two
+    two.running.extend(made(False) for _ in range(runner.TOGETHER))
+    assert runner.free_place([one, two], made(False)) is None
+
+
+@pytest.mark.parametrize("text", ["0,,1", ",", "0,0", " 1 ,1"])
+def test_a_wrong_list_of_gpus_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="a comma list of different GPUs"):
+        runner.parse_gpus(text)
+    assert runner.parse_gpus("") == []
+    assert runner.parse_gpus("0, 1") == ["0", "1"]
+
+
+@pytest.mark.parametrize("models", [["H200"], ["H200", "A100"]])
+def test_gpus_that_are_missing_or_differ_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: list[str]
+) -> None:
+    def run_child(*_: object) -> runner.Outcome:
+        meta = {"gpu": "H200", "visible_gpus": models}
+        return runner.Outcome("done", [{"meta": meta}], 1.0)
+
+    monkeypatch.setattr(runner, "run_child", run_child)
+    with pytest.raises(UserError, match=r"--gpus 0,1: torch sees H200.*of one model"):
+        runner.probe(tmp_path / "log", ["0", "1"])
+    assert runner.probe(tmp_path / "log") == {"gpu": "H200"}
+    models[:] = ["H200", "H200"]
+    assert runner.probe(tmp_path / "log", ["0", "1"]) == {"gpu": "H200", "gpus_used": 2}
+
+
 @pytest.mark.wheel
 def test_without_a_gpu_the_probe_says_what_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -184,7 +184,7 @@ class TestRun:
 
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(runner, "probe", lambda log: MACHINE)
+        monkeypatch.setattr(runner, "probe", lambda log, gpus: MACHINE)
         monkeypatch.setenv("ATEN_OVERRIDES_CACHE", "as before")  # the suite sets it
         monkeypatch.setattr(runner, "run_jobs", self.run_jobs)
         self.asked: list[str] = []
@@ -266,7 +266,9 @@ def test_a_group_of_jobs_ends_with_the_budget(
     assert not runner.run_jobs(record, jobs, {}, budget=100, log=tmp_path / "log")
     assert ran == ["5", "4", "3"]  # the longest first
     assert record.jobs.keys() == {f"kinds/{name}" for name in ran}
-    assert "kinds/0: not run" in capsys.readouterr().out
+    assert "not run, 10 s are left of the budget: kinds/2, kinds/1, kinds/0" in (
+        capsys.readouterr().out
+    )
 
 
 MEMCHECK = """\

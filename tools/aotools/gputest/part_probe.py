@@ -56,6 +56,7 @@ def run(session: Session) -> None:
     properties = torch.cuda.get_device_properties(0)
     meta = {
         "gpu": torch.cuda.get_device_name(0),
+        "visible_gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "driver": driver_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,

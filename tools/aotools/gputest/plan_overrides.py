@@ -85,7 +85,7 @@ def _checks() -> list[Job]:
         ("concurrency", "threads", "part_threads:streams", 8, 60, {}),
         ("concurrency", "fresh", "part_threads:fresh", 45, 200, {"processes": 20}),
         ("concurrency", "processes", "part_lifetime:beside", 20, 120, {}),
-        ("concurrency", "churn", "part_lifetime:churn", 70, 120, {"calls": 10**6, "seconds": 60}),
+        ("concurrency", "churn", "part_lifetime:churn", 90, 220, {"calls": 10**6, "seconds": 170}),
     ]
     return [
         _job(part, name, function, seconds, timeout, options, timed=False)

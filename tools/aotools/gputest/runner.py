@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aotools.env import ROOT, UserError
@@ -149,13 +149,39 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
     kill(started)
 
 
-def probe(log: Path) -> Row:
-    """The machine's meta data; UserError when there is no NVIDIA GPU that torch can use."""
-    done = run_child(Job("probe", "machine", STOCK, "part_probe:run", 15, 180), {}, 180, log)
+def parse_gpus(text: str) -> list[str]:
+    """The GPUs in a comma list, as CUDA_VISIBLE_DEVICES names them; UserError for a list that
+    names one twice or leaves a gap.
+    """
+    names = [name.strip() for name in text.split(",")] if text.strip() else []
+    if not all(names) or len(set(names)) != len(names):
+        raise UserError(
+            f"--gpus {text}: a comma list of different GPUs is needed, as CUDA_VISIBLE_DEVICES "
+            "takes it: 0,1"
+        )
+    return names
+
+
+def probe(log: Path, gpus: Sequence[str] = ()) -> Row:
+    """The machine's meta data; UserError when there is no NVIDIA GPU that torch can use, or when
+    the GPUs named are not all there and of one model.
+    """
+    done = run_child(
+        Job("probe", "machine", STOCK, "part_probe:run", 15, 180, {}, _environments(gpus)[0]),
+        {},
+        180,
+        log,
+    )
     for row in done.rows:
         if "meta" in row:
             meta: Row = row["meta"]
-            return meta
+            models = meta.pop("visible_gpus", [meta.get("gpu")])
+            if gpus and (len(models) != len(gpus) or len(set(models)) != 1):
+                raise UserError(
+                    f"--gpus {','.join(gpus)}: torch sees {', '.join(models)}. Jobs are spread "
+                    "over GPUs of one model only: name those that are there and alike"
+                )
+            return meta | ({"gpus_used": len(gpus)} if gpus else {})
     said = done.reason.splitlines()[-1] if done.reason else done.state
     raise UserError(
         f"gpu-test needs an NVIDIA GPU and a torch with CUDA that sees it: {said} (interpreter "
@@ -171,51 +197,88 @@ def run_jobs(
     budget: float,
     log: Path,
     again: bool = False,
+    gpus: Sequence[str] = (),
 ) -> bool:
     """Runs what the record does not have yet, as long as the `budget` (seconds) lasts.
 
-    A job that times something has the machine for itself; neighbours that only check run together.
-    True when all is done.
+    A job that times something has its GPU for itself; neighbours that only check run together.
+    `gpus`: the GPUs to spread the jobs over, as CUDA_VISIBLE_DEVICES names them; without any, jobs
+    see what this process sees. True when all is done.
     """
     started = time.monotonic()
+    places = [Place(environment) for environment in _environments(gpus)]
+    key = {job.title: job.key(fingerprint(libraries)) for job in jobs}
     complete = True
+
+    def left() -> float:
+        return budget - (time.monotonic() - started)
+
+    def child(job: Job, place: Place) -> Outcome:
+        if left() < START_S:  # less than when it was chosen
+            return Outcome(NOT_RUN, [], 0.0, f"{max(0, left()):.0f} s are left of the budget")
+        names = (job.library, *job.also)
+        paths = {name: libraries[name].path for name in names if name in libraries}
+        seen = replace(job, environment={**place.environment, **job.environment})
+        return run_child(seen, paths, min(job.timeout, left()), log)
+
+    pending: list[Job] = []
     for group in groups(jobs):
-        wanted = []
-        for job in group:
-            if again or not record.finished(job.title, job.key(fingerprint(libraries))):
-                wanted.append(job)
+        for job in sorted(group, key=lambda job: -job.seconds):
+            if again or not record.finished(job.title, key[job.title]):
+                pending.append(job)
             else:
                 print(f"-- {job.title}: in the record already", flush=True)
-        left = budget - (time.monotonic() - started)
-        if wanted and left < START_S:
-            names = ", ".join(job.title for job in wanted)
-            print(f"-- not run, {max(0, left):.0f} s are left of the budget: {names}", flush=True)
-            complete = False
-            continue
-
-        def child(job: Job) -> Outcome:
-            left = budget - (time.monotonic() - started)  # less than when the group began
-            if left < START_S:
-                return Outcome(NOT_RUN, [], 0.0, f"{max(0, left):.0f} s are left of the budget")
-            names = (job.library, *job.also)
-            paths = {name: libraries[name].path for name in names if name in libraries}
-            return run_child(job, paths, min(job.timeout, left), log)
-
-        with ThreadPoolExecutor(TOGETHER) as pool:
-            longest_first = sorted(wanted, key=lambda job: -job.seconds)
-            running = {pool.submit(child, job): job for job in longest_first}
-            try:
-                for future in as_completed(running):
-                    job = running[future]
+    running: dict[Future[Outcome], tuple[Job, Place]] = {}
+    with ThreadPoolExecutor(TOGETHER * len(places)) as pool:
+        try:
+            while pending or running:
+                while pending and (place := free_place(places, pending[0])) is not None:
+                    if left() < START_S:
+                        break
+                    job = pending.pop(0)
+                    place.running.append(job)
+                    running[pool.submit(child, job, place)] = (job, place)
+                if pending and left() < START_S:
+                    names = ", ".join(job.title for job in pending)
+                    said = f"{max(0, left()):.0f} s are left of the budget"
+                    print(f"-- not run, {said}: {names}", flush=True)
+                    complete = False
+                    pending.clear()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    job, place = running.pop(future)
+                    place.running.remove(job)
                     done = future.result()
-                    _file(record, job, job.key(fingerprint(libraries)), done)
+                    _file(record, job, key[job.title], done)
                     complete = complete and done.state == "done"
-            except BaseException:  # Ctrl-C: the pool would wait for the children
-                pool.shutdown(wait=False, cancel_futures=True)
-                for started_child in list(_running):
-                    _end_group(started_child)
-                raise
+        except BaseException:  # Ctrl-C: the pool would wait for the children
+            pool.shutdown(wait=False, cancel_futures=True)
+            for started_child in list(_running):
+                _end_group(started_child)
+            raise
     return complete
+
+
+@dataclass
+class Place:
+    """A GPU, as the environment that makes it a child's first one, and what runs there."""
+
+    environment: Mapping[str, str]
+    running: list[Job] = field(default_factory=list)
+
+
+def _environments(gpus: Sequence[str]) -> list[dict[str, str]]:
+    """One environment for each GPU: that one first, the others behind it."""
+    turned = [[*gpus[number:], *gpus[:number]] for number in range(len(gpus))]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(order)} for order in turned] or [{}]
+
+
+def free_place(places: Sequence[Place], job: Job) -> Place | None:
+    """The least busy place that may start the job now; None if it has to wait."""
+    place = min(places, key=lambda place: (any(j.timed for j in place.running), len(place.running)))
+    if job.timed:
+        return None if place.running else place
+    busy = any(other.timed for other in place.running) or len(place.running) >= TOGETHER
+    return None if busy else place
 
 
 def groups(jobs: Sequence[Job]) -> list[list[Job]]:

@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.budget <= 0:
         raise UserError(f"--budget {arguments.budget}: a positive number of seconds is needed")
     parts = plan_overrides.parse_parts(arguments.parts)
+    gpus = runner.parse_gpus(arguments.gpus)
     libs = arguments.libs.absolute()
     tests = arguments.tests or libs / "upstream" / "test_linalg.py"
     jobs = plan_overrides.jobs(parts, tests.absolute())
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     log = arguments.logs.absolute() / f"{TOPIC}.log"
     started = time.monotonic()
-    machine = runner.probe(log)
+    machine = runner.probe(log, gpus)
     library = overrides_library.find(cache, str(machine["torch"]))
     found = {library.name: library}
     os.environ.update(overrides_library.environment(libs))
@@ -78,7 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
         flush=True,
     )
     left = arguments.budget - (time.monotonic() - started)
-    complete = runner.run_jobs(record, jobs, found, budget=left, log=log, again=arguments.again)
+    complete = runner.run_jobs(
+        record, jobs, found, budget=left, log=log, again=arguments.again, gpus=gpus
+    )
     print(summary.table(record))
     print(f"record: {record.path}")
     failed = any(row["result"] == "fail" for row in record.checks)

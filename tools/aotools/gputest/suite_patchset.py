@@ -48,6 +48,11 @@ def add_options(parser: argparse.ArgumentParser, names: Mapping[str, str]) -> No
     )
     parser.add_argument("--commit", help="the commit to state when this is no git checkout")
     parser.add_argument(
+        "--gpus",
+        default="",
+        help="spread the jobs over these GPUs of one model, named as in CUDA_VISIBLE_DEVICES: 0,1",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="print the plan with an estimate of its time"
     )
 
@@ -115,13 +120,14 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.budget < math.inf:  # nan neither
         raise UserError(f"--budget {arguments.budget}: a positive number of seconds is needed")
     parts = plan.parse_parts(arguments.parts)
+    gpus = runner.parse_gpus(arguments.gpus)
     tests = upstream_tests(arguments).absolute()
     jobs = plan.jobs(parts, tests)
     if arguments.dry_run:
         print(plan_text(jobs))
         return 0
     log = arguments.logs.absolute() / "patchset.log"
-    machine = runner.probe(log)
+    machine = runner.probe(log, gpus)
     found = libraries.find(arguments.libs)
     needed = {name for job in jobs for name in (job.library, *job.also)} - {plan.STOCK}
     libraries.require(arguments.libs, found, needed)
@@ -147,7 +153,13 @@ def run(arguments: argparse.Namespace) -> int:
     )
     os.environ["ATEN_OVERRIDES_GPU_TEST_LOGS"] = str(arguments.logs.absolute())
     complete = runner.run_jobs(
-        record, jobs, found, budget=arguments.budget, log=log, again=arguments.again
+        record,
+        jobs,
+        found,
+        budget=arguments.budget,
+        log=log,
+        again=arguments.again,
+        gpus=gpus,
     )
     record.put("summary", summary.checks(record), {"state": "done"})
     print(summary.table(record))
