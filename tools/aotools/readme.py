@@ -368,11 +368,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 on a difference")
     options = parser.parse_args()
     # They build on this module.
-    from aotools import cliffs, eigh_figures, figures, package_tables
+    from aotools import cliffs, eigh_figures, figures, package_tables, rectangular_figures
 
     path = ROOT / "README.md"
     text = path.read_text(encoding="utf-8")
     others = {**eigh_figures.PARTS, **figures.PARTS, **package_tables.PARTS}
+    others |= rectangular_figures.PARTS
     fresh = render(text, {**PARTS, **others})
     problems = sync_picture(check=options.check)
     problems += figures.sync(check=options.check) + cliffs.sync(check=options.check)

@@ -89,7 +89,7 @@ class Library:
 
 def without_exchanges(a: Any) -> Any:
     """LU without row exchanges, which torch lacks on the CPU."""
-    lu = a.clone()
+    lu = a.mT.clone(memory_format=torch.contiguous_format).mT
     for k in range(min(a.shape[-2:]) - 1):
         lu[..., k + 1 :, k] /= lu[..., k, k, None]
         lu[..., k + 1 :, k + 1 :] -= lu[..., k + 1 :, k, None] * lu[..., None, k, k + 1 :]
