@@ -17,7 +17,6 @@ constexpr int64_t kMostItems = 65535;                   // cuBLAS's limit for a 
 constexpr int64_t kMostBlocks = int64_t{1} << 30;       // of one launch
 constexpr int64_t kMostColumns = int64_t{1} << 18;      // of one product
 constexpr int kLeaf = 64;                               // rows of a tile of the blocked route
-constexpr int kMostWarps = 16;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument(std::string(kSolve) + ": " + what);
@@ -164,14 +163,14 @@ void check_arguments(
 }
 
 // Warps of a block that makes a pass: as many as have work, fewer where the batch alone fills the
-// multiprocessors. Not measured yet.
+// multiprocessors.
 int pass_warps(const SolveProblem& p, int together) {
   const int64_t blocks = (p.n + 31) / 32;
   const int64_t passes = p.batch * ((p.nrhs + together - 1) / together);
   const bool crowded = passes > 4 * int64_t{device_attribute(cudaDevAttrMultiProcessorCount)};
-  const int64_t wanted = crowded ? (blocks + 1) / 2 : blocks + 1;
-  const int64_t most = crowded ? 8 : kMostWarps;
-  return p.n <= 32 ? 1 : static_cast<int>(std::clamp<int64_t>(wanted, 2, most));
+  // Even where nothing is left to sum there are 64 lines of the two tiles to bring.
+  const int64_t wanted = crowded ? std::min<int64_t>(blocks, 8) : std::max<int64_t>(blocks + 1, 9);
+  return p.n <= 32 ? 1 : static_cast<int>(std::clamp<int64_t>(wanted, 3, kPassWarps));
 }
 
 void find_orders(

@@ -29,6 +29,8 @@ constexpr int kSmallRows = 32;
 template <typename T>
 void launch_small(const Systems<T>& p, cudaStream_t stream);
 
+constexpr int kPassWarps = 17;  // most of a block: one that solves and 16 that read the factor
+
 // Both triangles for few right-hand sides, `together` of them (1 or what pass_columns says) in one
 // pass over the factor; row exchanges included. Bytes of shared memory that a block needs, and the
 // launch.
