@@ -16,7 +16,7 @@ constexpr const char* kSolve = "batched_native solve";  // in errors
 constexpr int64_t kMostItems = 65535;                   // cuBLAS's limit for a batch
 constexpr int64_t kMostBlocks = int64_t{1} << 30;       // of one launch
 constexpr int64_t kMostColumns = int64_t{1} << 18;      // of one product
-constexpr int kLeaf = 64;                               // rows of a tile of the blocked route
+constexpr int kLeaf = 128;                              // rows of a tile of the blocked route
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument(std::string(kSolve) + ": " + what);
@@ -26,8 +26,9 @@ constexpr int kLeaf = 64;                               // rows of a tile of the
 template <typename T>
 class BlockedSolve {
  public:
-  BlockedSolve(const Systems<T>& systems, int leaf, cublasHandle_t handle, cudaStream_t stream)
-      : p_(systems), leaf_(leaf), handle_(handle), stream_(stream) {}
+  BlockedSolve(
+      const Systems<T>& systems, int leaf, int tiles, cublasHandle_t handle, cudaStream_t stream)
+      : p_(systems), leaf_(leaf), tiles_(tiles), handle_(handle), stream_(stream) {}
 
   void run() {
     triangle(0, p_.n, true);
@@ -38,7 +39,7 @@ class BlockedSolve {
   // From the top for the first triangle, from the bottom for the second.
   void triangle(int first, int width, bool down) {
     if (width <= leaf_) {
-      launch_tile_solve(TileSolve<T>{p_, first, width, down, !down, nullptr}, stream_);
+      launch_tile_solve(TileSolve<T>{p_, first, width, tiles_, down, !down, nullptr}, stream_);
       return;
     }
     const int above = (width + leaf_ - 1) / leaf_ / 2 * leaf_;
@@ -89,7 +90,7 @@ class BlockedSolve {
   }
 
   Systems<T> p_;
-  int leaf_;
+  int leaf_, tiles_;
   cublasHandle_t handle_;
   cudaStream_t stream_;
 };
@@ -173,6 +174,15 @@ int pass_warps(const SolveProblem& p, int together) {
   return p.n <= 32 ? 1 : static_cast<int>(std::clamp<int64_t>(wanted, 3, kPassWarps));
 }
 
+// Tiles of 32 columns that a block has: several, which take fewer reads a product, where there are
+// blocks enough without.
+int tiles_together(const SolveProblem& p, int most) {
+  const int64_t tiles = (p.nrhs + 31) / 32;
+  const int64_t blocks = p.batch * ((tiles + most - 1) / most);
+  const bool enough = blocks >= 2 * int64_t{device_attribute(cudaDevAttrMultiProcessorCount)};
+  return tiles >= most && enough ? most : 1;
+}
+
 void find_orders(
     const int32_t* pivots,
     int64_t pivot_stride,
@@ -218,9 +228,10 @@ SolvePlan solve_plan(const SolveProblem& p, bool pass) {
       }
       return SolvePlan{SolveRoute::Pass, together, warps, kLeaf};
     }
-    const int width = tile_width<T>(shared);
-    return n <= width ? SolvePlan{SolveRoute::Tile, 1, 1, n}
-                      : SolvePlan{SolveRoute::Blocked, 1, 1, std::min(kLeaf, width)};
+    const int most = tile_width<T>(shared);
+    const int width = n <= most ? n : std::min(kLeaf, most);
+    const int tiles = tiles_together(p, tile_columns<T>(width, shared));
+    return SolvePlan{n <= most ? SolveRoute::Tile : SolveRoute::Blocked, tiles, 1, width};
   });
 }
 
@@ -302,7 +313,8 @@ void lu_solve(
     find_orders(pivots, pivot_stride, problem.lu_batch, n, orders, stream);
     if (plan.route == SolveRoute::Tile) {
       in_parts(all, problem.nrhs, items, columns, [&](const Systems<T>& part, int64_t factor) {
-        launch_tile_solve(TileSolve<T>{part, 0, n, true, true, orders + factor * n}, stream);
+        launch_tile_solve(
+            TileSolve<T>{part, 0, n, plan.together, true, true, orders + factor * n}, stream);
       });
       return;
     }
@@ -329,7 +341,7 @@ void lu_solve(
         if (!part.transposed) {
           launch_permute(part, own, shared, stream);
         }
-        BlockedSolve<T>(part, plan.width, handle, stream).run();
+        BlockedSolve<T>(part, plan.width, plan.together, handle, stream).run();
         if (part.transposed) {
           launch_permute(part, own, shared, stream);
         }

@@ -63,12 +63,15 @@ template <typename T>
 struct TileSolve {
   Systems<T> systems;
   int first, width;
+  int tiles;              // of 32 columns that a block has: 1 .. tile_columns
   bool lower, upper;      // by which triangles, in the order that the system asks for
   const int32_t* orders;  // null, or where the tile is the whole matrix: rows are exchanged too
 };
 
 template <typename T>
 int tile_width(size_t shared);
+template <typename T>
+int tile_columns(int width, size_t shared);
 template <typename T>
 void launch_tile_solve(const TileSolve<T>& p, cudaStream_t stream);
 
