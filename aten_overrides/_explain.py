@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aten_overrides import _device, _select, _stock_rule
 from aten_overrides._errors import UserError
-from aten_overrides._names import EIGH_OPS, PREFERENCES, dtype_name, one_of, op_name
+from aten_overrides._names import EIGH_OPS, PREFERENCES, dtype_name, one_of, op_name, short_name
 from aten_overrides._select import Candidate, Facts, Native, Problem
 from aten_overrides.tables import nearest
 from aten_overrides.tables.nearest import Used
@@ -46,7 +46,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer for one problem; times in milliseconds, predicted by the table."""
+    """The answer for one problem; times in milliseconds, predicted by the table.
+
+    by: what ``thresholds`` tells the choice of. nrhs, transposed: of lu_solve. asked: "solve" or
+    "inv", of which this is the first half and ``then`` the second; else empty and None.
+    """
 
     op: str
     dtype: str
@@ -60,11 +64,22 @@ class Explanation:
     thresholds: Decision
     stock_rule: Decision
     rule: str = _stock_rule.RULE
+    by: str = "ATen's thresholds"
+    nrhs: int = 0
+    transposed: bool = False
+    asked: str = ""
+    then: Explanation | None = None
 
     @property
     def ms(self) -> float | None:
         """Predicted time of the chosen back end."""
         return _candidate(self.candidates, self.chosen).ms
+
+    @property
+    def whole_ms(self) -> float | None:
+        """Predicted time of both halves, or of the only one."""
+        rest = 0.0 if self.then is None else self.then.ms
+        return None if self.ms is None or rest is None else self.ms + rest
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,8 @@ def explain(
     capturing: bool = False,
     native: bool = True,
     pivot: bool = True,
+    nrhs: int | None = None,
+    adjoint: bool = False,
 ) -> Explanation:
     """Explain the choice for ``op`` on an input of ``shape`` and ``dtype``.
 
@@ -124,17 +141,33 @@ def explain(
     or of the nearest that was measured. ``prefer`` is the preferred linalg library; ``lanes`` the
     streams usable at once; ``stock`` whether MAGMA, or the wheel's own function, may be used;
     ``native`` whether our own kernels are built; ``capturing`` whether the call is captured into a
-    CUDA graph; ``pivot`` False for a factorization without row exchanges. Needs neither torch nor
-    a GPU. UserError says what was asked, what there is and what to do.
+    CUDA graph; ``pivot`` False for a factorization without row exchanges. Of lu_solve ``shape`` is
+    that of the factors for every item, ``nrhs`` (1 if not given) the right-hand sides of each, and
+    ``adjoint`` as torch has it. "solve" and "inv" are explained as the factorization, with the
+    solution in ``then``. Needs neither torch nor a GPU. UserError says what was asked, what there
+    is and what to do.
     """
     if 0 in shape:
         raise UserError(f"an input of shape {tuple(shape)} has no elements: no back end runs")
+    from aten_overrides import _explain_solve
+
+    name = short_name(op)
+    if name not in _explain_solve.COMPOSED:
+        name = op_name(op)
+        if name not in (*EIGH_OPS, "lu_solve"):
+            _lu_factor_only(op)
+    _check_solve_options(name, nrhs, adjoint)
     question = Question(
-        op_name(op) if op_name(op) in EIGH_OPS else _lu_factor_only(op),
+        name,
         dtype_name(dtype),
         one_of("preference", prefer, PREFERENCES),
         facts_of(lanes, stock, capturing, native),
     )
+    if name in _explain_solve.COMPOSED:
+        return _explain_solve.compose(name, question, problem_of(shape), gpu, nrhs)
+    if name == "lu_solve":
+        columns, table = 1 if nrhs is None else nrhs, _explain_solve.table_of(gpu)
+        return _explain_solve.explain(question, problem_of(shape), columns, adjoint, table)
     if question.op in EIGH_OPS:
         from aten_overrides import _explain_eigh
 
@@ -222,9 +255,16 @@ def _lu_factor_only(op: str) -> str:
     if name != "lu_factor":
         raise UserError(
             f"there is no measured choice for {name} yet, only for lu_factor (and what is made of "
-            "it: solve, inv, det), and for single problems of eigh and eigvalsh"
+            "it: det), and for single problems of lu_solve, solve, inv, eigh and eigvalsh"
         )
     return name
+
+
+def _check_solve_options(name: str, nrhs: int | None, adjoint: bool) -> None:
+    if nrhs is not None and name not in ("lu_solve", "solve", "inv"):
+        raise UserError(f"{name} has no right-hand sides; leave nrhs out")
+    if adjoint and name != "lu_solve":
+        raise UserError(f"adjoint is an option of lu_solve, not of {name}; leave it out")
 
 
 def _source(table: CostTable, note: str) -> Source:

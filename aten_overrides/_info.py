@@ -53,6 +53,21 @@ def _gpus(torch: Any) -> list[dict[str, Any]]:
     return found
 
 
+def _compiled() -> dict[str, dict[str, Any]]:
+    """The choices that are compiled into the package and read no table at run time."""
+    from aten_overrides.tables.eigh import table as eigh
+    from aten_overrides.tables.lu_solve import table as lu_solve
+
+    found = {}
+    for name, table in (("lu_solve", lu_solve.load()), ("eigh", eigh.load())):
+        found[name] = {
+            "gpu": table.gpu,
+            "problems": len(table.points),
+            **{key: str(table.meta.get(key, "")) for key in ("date", "torch", "record")},
+        }
+    return found
+
+
 def _native(library: dict[str, Any], gpus: list[dict[str, Any]]) -> dict[str, Any]:
     """Whether our kernels can be used, and where not why."""
     if not library["usable"]:
@@ -125,6 +140,7 @@ def info() -> dict[str, Any]:
         "package": {"version": __version__, "path": str(Path(__file__).resolve().parent)},
         "python": platform.python_version(),
         "backends": [dataclasses.asdict(backend) for backend in _backends.BACKENDS],
+        "compiled_choices": _compiled(),
         "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
     }
     try:
@@ -216,6 +232,11 @@ def text(facts: dict[str, Any]) -> str:
         if state["enabled"]
         else "not enabled"
     )
+    for op, choice in facts["compiled_choices"].items():
+        lines.append(
+            f"choice for {op}: compiled in, fitted to {choice['problems']} problems on "
+            f"{choice['gpu']} ({choice['date']}), whatever the GPU"
+        )
     lines.append(f"preferred library: {state['preference']}")
     for name, value in facts["environment"].items():
         lines.append(f"{name}={value}")

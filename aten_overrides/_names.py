@@ -65,9 +65,14 @@ def dtype_name(dtype: object) -> str:
     return one_of("dtype", _DTYPE_ALIASES.get(name, name), DTYPES)
 
 
+def short_name(op: str) -> str:
+    """``torch.linalg.solve_ex`` -> ``solve``; of any operation, known or not."""
+    return op.removeprefix("torch.").removeprefix("linalg.").removesuffix("_ex")
+
+
 def op_name(op: str) -> str:
     """Standard name of an operation, also of ``lu_factor_ex`` and ``linalg.lu_factor``."""
-    name = op.removeprefix("torch.").removeprefix("linalg.").removesuffix("_ex")
+    name = short_name(op)
     if name in MADE_OF:
         raise UserError(f"{name} has no back ends of its own: it is made of {MADE_OF[name]}")
     return one_of("operation", name, OPS)

@@ -136,6 +136,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "eigh_per_call": (_I64, (_I32, _I64, _I64)),
     "eigh_backend_name": (ctypes.c_char_p, (_I32,)),
     "lu_solve": (_I32, (_I32, _I64, _I64, _I64, *(_I32,) * 7, _I64)),
+    "lu_solve_rejected": (ctypes.c_char_p, (_I32, _I32, _I64, _I64, _I64, *(_I32,) * 7, _I64)),
     "lu_solve_backend_name": (ctypes.c_char_p, (_I32,)),
 }
 _INT64_MAX = 2**63 - 1
@@ -259,20 +260,28 @@ class Library:
         """The back end that lu_solve takes for (batch, n, right-hand sides); ``regular``: factor
         item % (number of factors) serves item; ``most_rows``: up to which our kernels have room.
         """
-        chosen = self.call(
-            "lu_solve",
-            DTYPES.index(dtype),
-            *sizes,
-            transposed,
-            regular,
-            PREFERENCES.index(preference),
-            facts.lanes,
-            facts.stock,
-            facts.capturing,
-            int(facts.native),
-            most_rows,
-        )
-        return LU_SOLVE_BACKENDS[chosen]
+        way = (transposed, regular, PREFERENCES.index(preference))
+        given = (DTYPES.index(dtype), *sizes, *way, *_unpack_facts(facts), most_rows)
+        return LU_SOLVE_BACKENDS[self.call("lu_solve", *given)]
+
+    def lu_solve_rejected(
+        self,
+        backend: str,
+        dtype: str,
+        sizes: tuple[int, int, int],
+        preference: str,
+        facts: Facts,
+        *,
+        transposed: bool = False,
+        regular: bool = True,
+        most_rows: int = 8192,
+    ) -> str | None:
+        """Why ``lu_solve`` leaves a back end out of account; None if it does not."""
+        way = (transposed, regular, PREFERENCES.index(preference))
+        given = (DTYPES.index(dtype), *sizes, *way, *_unpack_facts(facts), most_rows)
+        number = LU_SOLVE_BACKENDS.index(backend)
+        reason = self.call("lu_solve_rejected", number, *given)
+        return None if reason is None else str(reason.decode())
 
     def lu_solve_backend_names(self) -> tuple[str, ...]:
         """Names of lu_solve's back ends in the library's own order."""

@@ -36,7 +36,7 @@ def integers(text: str) -> tuple[int, ...]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("op", help="operation: lu_factor, eigh or eigvalsh")
+    parser.add_argument("op", help="operation: lu_factor, lu_solve, solve, inv, eigh or eigvalsh")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--shape", type=integers, help="shape of the input: batch,m,n")
     what.add_argument(
@@ -58,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-native", action="store_true", help="a build without our own kernels")
     parser.add_argument("--capturing", action="store_true", help="the call is captured in a graph")
     parser.add_argument("--no-pivot", action="store_true", help="without row exchanges")
+    parser.add_argument(
+        "--nrhs", type=int, metavar="N", help="of lu_solve and solve: right-hand sides; default: 1"
+    )
+    parser.add_argument(
+        "--adjoint", action="store_true", help="of lu_solve: with the (conjugate) transpose"
+    )
     parser.add_argument("--batches", type=integers, help="with --grid: batches to show")
     parser.add_argument("--sizes", type=integers, help="with --grid: n to show")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -88,9 +94,32 @@ def _decision(decision: Decision) -> str:
 
 
 def report(found: Explanation) -> str:
-    """The explanation as text."""
-    problem, facts, source = found.problem, found.facts, found.source
+    """The explanation as text; of solve and inv both halves."""
+    if found.then is None:
+        return _half(found)
+    whole = "time unknown" if found.whole_ms is None else milliseconds(found.whole_ms)
+    lines = [f"{found.asked}: {found.op} and {found.then.op}, {whole} in all", ""]
+    lines += [_half(found), "", _half(found.then)]
+    return "\n".join(lines)
+
+
+def _what(found: Explanation) -> str:
+    problem = found.problem
     matrices = "matrix" if problem.batch == 1 else "matrices"
+    told = f"{found.op}, {found.dtype}: {problem.batch} {matrices} of {problem.m} x {problem.n}"
+    if found.nrhs:
+        told += f", {found.nrhs} right-hand side{'' if found.nrhs == 1 else 's'}"
+        told += " (adjoint)" if found.transposed else ""
+    return told + ("" if problem.pivot else ", without pivoting")
+
+
+def _best(found: Explanation) -> float | None:
+    """The least time among the back ends that are taken into account."""
+    return min((c.ms for c in found.candidates if c.allowed and c.ms), default=found.ms)
+
+
+def _half(found: Explanation) -> str:
+    facts, source = found.facts, found.source
     usable = [
         f"{facts.lanes} streams" if facts.lanes >= 2 else "one stream",
         "MAGMA usable" if facts.stock else "no MAGMA",
@@ -99,8 +128,7 @@ def report(found: Explanation) -> str:
     if facts.capturing:
         usable.append("captured into a CUDA graph")
     lines = [
-        f"{found.op}, {found.dtype}: {problem.batch} {matrices} of {problem.m} x {problem.n}"
-        + ("" if problem.pivot else ", without pivoting"),
+        _what(found),
         f"preference {found.preference}; {', '.join(usable)}",
         f"times: {source.gpu}, measured {source.date} with torch {source.torch} ({source.path})",
         *([f"  {source.note}"] if source.note else []),
@@ -108,14 +136,14 @@ def report(found: Explanation) -> str:
         f"chosen: {found.chosen}" + ("" if found.ms is None else f", {milliseconds(found.ms)}"),
     ]
     if not found.measured:
-        lines.append("  the table has no time for such a problem: as ATen's thresholds")
+        lines.append(f"  the table has no time for such a problem: as {found.by}")
     lines += [
-        f"  {candidate.backend:<18} {_candidate(candidate, found.ms)}"
+        f"  {candidate.backend:<18} {_candidate(candidate, _best(found))}"
         for candidate in sorted(found.candidates, key=_by_time)
     ]
     lines += [
         "",
-        f"ATen's thresholds: {_decision(found.thresholds)}",
+        f"{found.by}: {_decision(found.thresholds)}",
         f"{found.rule}: {_decision(found.stock_rule)}",
     ]
     return "\n".join(lines)
@@ -153,6 +181,8 @@ def run(options: argparse.Namespace) -> int:
         "capturing": options.capturing,
         "pivot": not options.no_pivot,
     }
+    if options.grid and (options.nrhs is not None or options.adjoint):
+        raise UserError("--nrhs and --adjoint go with --shape; with --grid leave them out")
     if options.grid:
         cells = grid(
             options.op,
@@ -168,7 +198,15 @@ def run(options: argparse.Namespace) -> int:
             print(f"{options.op}, {options.dtype}, square; {RULE} > ATen's thresholds")
             print(table_of(cells))
         return 0
-    found = explain(options.op, options.shape, options.dtype, options.gpu, **settings)
+    found = explain(
+        options.op,
+        options.shape,
+        options.dtype,
+        options.gpu,
+        nrhs=options.nrhs,
+        adjoint=options.adjoint,
+        **settings,
+    )
     print(json.dumps(as_json(found), indent=1) if options.json else report(found))
     return 0
 
@@ -178,7 +216,8 @@ def as_json(found: Explanation) -> dict[str, object]:
     data = dataclasses.asdict(found)
     for candidate in data["candidates"]:
         candidate["basis"] = Basis(candidate["basis"]).name.lower()
-    return {**data, "ms": found.ms}
+    then = None if found.then is None else as_json(found.then)
+    return {**data, "then": then, "ms": found.ms, "whole_ms": found.whole_ms}
 
 
 COMMAND = Command("explain", "show which back end a problem takes, and why", add_arguments, run)

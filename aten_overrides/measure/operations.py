@@ -18,7 +18,7 @@ class Operation:
     iteration decides. input: "general", "positive" definite or "factored" (LU and pivots). rhs:
     whether there are right-hand sides. written: matrices of n x n in the result. entries: of
     torch's linalg library, those that decide its speed; the first that the overrides have is the
-    one whose routes are compared.
+    one whose routes `bench` compares, `scan` compares those of all.
     """
 
     name: str
@@ -49,13 +49,13 @@ OPERATIONS = {
             lambda n, nrhs: 2 / 3 * n**3 + 2 * n**2 * nrhs,
             rhs=True,
             written=0,
-            entries=("lu_factor",),
+            entries=("lu_factor", "lu_solve"),
         ),
         Operation(
             "inv_ex",
             lambda torch, a, p, b: torch.linalg.inv_ex(a),
             _cube(2),
-            entries=("lu_factor",),
+            entries=("lu_factor", "lu_solve"),
         ),
         Operation(
             "lu_solve",
@@ -142,6 +142,13 @@ def overridden(op: Operation) -> str:
     from aten_overrides import _runtime
 
     return next((entry for entry in op.entries if entry in _runtime.OPS), "")
+
+
+def all_overridden(op: Operation) -> tuple[str, ...]:
+    """All entries through which the overrides decide the speed of an operation."""
+    from aten_overrides import _runtime
+
+    return tuple(entry for entry in op.entries if entry in _runtime.OPS)
 
 
 def chooses(op: Operation) -> str:

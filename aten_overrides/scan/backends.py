@@ -12,7 +12,7 @@ from typing import Any
 
 from aten_overrides._errors import UserError
 from aten_overrides.measure.clock import Call
-from aten_overrides.measure.operations import chooses, operation, overridden
+from aten_overrides.measure.operations import all_overridden, chooses, operation
 from aten_overrides.scan.kernels import Trace
 from aten_overrides.scan.search import Skipped
 from aten_overrides.scan.target import Measured, Target
@@ -128,20 +128,23 @@ def alternatives(target: Target, torch: Any) -> tuple[list[Alternative], str]:
     mine = "" if target.overrides else target.prefer or "default"
     names = [name for name in ("default", "cusolver", *magma) if name != mine]
     stocks = [Alternative(f"stock, {name}", partial(stock, torch, name)) for name in names]
-    entry = overridden(operation(target.op))
-    if not entry:
+    entries = all_overridden(operation(target.op))
+    if not entries:
         return stocks, ""
     try:
-        routes = routes_of(entry)
+        routes = {entry: routes_of(entry) for entry in entries}
     except UserError as error:
         return stocks, str(error)
-    name = chooses(operation(target.op))
-    ours = [Alternative("overrides", partial(forcing, name, None))]
-    ours += [
-        Alternative(f"overrides, {route}", partial(forcing, name, route), name, route)
-        for route in routes
-        if route != "stock"
-    ]
+    first = chooses(operation(target.op))
+    ours = [Alternative("overrides", partial(forcing, first, None))]
+    for entry, names in routes.items():
+        name = first if entry == entries[0] else entry
+        half = f"{entry}: " if len(entries) > 1 else ""
+        ours += [
+            Alternative(f"overrides, {half}{route}", partial(forcing, name, route), name, route)
+            for route in names
+            if route != "stock"
+        ]
     return [*ours[:1], *stocks, *ours[1:]], ""
 
 

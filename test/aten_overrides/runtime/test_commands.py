@@ -12,6 +12,8 @@ import pytest
 from wheel_process import environment
 
 from aotools import env
+from aten_overrides.tables.eigh import table as eigh
+from aten_overrides.tables.lu_solve import table as lu_solve
 
 FAKE_TORCH = """
 __version__ = "2.11.0+cpu"
@@ -87,6 +89,10 @@ def test_a_torch_without_cuda(cpu_only: Path, tmp_path: Path) -> None:
     assert facts["library"]["reason"] == (
         "torch 2.11.0+cpu (without CUDA) has no CUDA, so there is nothing to override"
     )
+    for op, made in (("lu_solve", lu_solve.load()), ("eigh", eigh.load())):
+        choice = facts["compiled_choices"][op]
+        assert (choice["gpu"], choice["problems"]) == (made.gpu, len(made.points))
+        assert choice["date"] == made.meta["date"]
     done = command("selftest", path=[cpu_only], cache=tmp_path)
     assert done.returncode == 2
     assert "torch 2.11.0+cpu (without CUDA) cannot run the overrides" in done.stderr

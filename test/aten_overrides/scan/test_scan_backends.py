@@ -26,9 +26,13 @@ def test_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
         ("overrides", "", ""),
         ("stock, cusolver", "", ""),  # the default is what is scanned
         ("stock, magma", "", ""),
-        ("overrides, batched_cublas", "lu_factor", "batched_cublas"),
-        ("overrides, looped_cusolver", "lu_factor", "looped_cusolver"),
+        ("overrides, lu_factor: batched_cublas", "lu_factor", "batched_cublas"),
+        ("overrides, lu_factor: looped_cusolver", "lu_factor", "looped_cusolver"),
+        ("overrides, lu_solve: batched_cublas", "lu_solve", "batched_cublas"),
+        ("overrides, lu_solve: looped_cusolver", "lu_solve", "looped_cusolver"),
     ]
+    ways, _ = alternatives(Target(op="slogdet"), TORCH)
+    assert ways[-1].name == "overrides, looped_cusolver"  # one choice, so it is not named
     ways, reason = alternatives(Target(op="svdvals"), TORCH)
     assert len(ways) == 2 and reason == ""
     ways, _ = alternatives(Target(op="qr", prefer="cusolver"), TORCH)

@@ -14,6 +14,10 @@ from solve_library import OPERATIONS, SolveLibrary, SolvePlan
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 FEW, MANY = SolvePlan(), SolvePlan(False)
+# Few warps and the most; one and two tiles of 32 columns a block; narrow and wide tiles.
+FEWS = [SolvePlan(warps=warps) for warps in (2, 5, 9, 17)]
+MANYS = [SolvePlan(False, together=together) for together in (1, 2)]
+WIDTHS = [SolvePlan(False, together=together, width=256) for together in (1, 2)]
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +43,20 @@ def test_large_sizes(solver: SolveLibrary, dtype: torch.dtype, operation: str) -
         for nrhs in (1, 4):
             assert_solves(solver, a, nrhs, operation, FEW)
         assert_solves(solver, a, 150, operation, MANY)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_plan(solver: SolveLibrary, dtype: torch.dtype, operation: str) -> None:
+    """One matrix, where the reads of the factor are the longest, and more than run at once."""
+    for batch, n in ((1, 512), (1, 1000), (1, 129), (300, 160), (300, 64)):
+        a = random((batch, n, n), dtype, "cuda")
+        for plan in FEWS:
+            for nrhs in (1, 3):
+                assert_solves(solver, a, nrhs, operation, plan)
+        for plan in (*MANYS, *(WIDTHS if n > 256 and dtype != torch.complex128 else [])):
+            for nrhs in (31, 65, 130):
+                assert_solves(solver, a, nrhs, operation, plan)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -74,7 +92,7 @@ def test_long_chains_of_exchanges(solver: SolveLibrary, plan: SolvePlan) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("plan", [FEW, MANY])
+@pytest.mark.parametrize("plan", [FEW, MANY, FEWS[-1], *MANYS])
 def test_bad_items_bits_and_graphs(
     solver: SolveLibrary, dtype: torch.dtype, plan: SolvePlan
 ) -> None:

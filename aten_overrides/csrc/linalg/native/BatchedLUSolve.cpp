@@ -16,8 +16,7 @@ constexpr const char* kSolve = "batched_native solve";  // in errors
 constexpr int64_t kMostItems = 65535;                   // cuBLAS's limit for a batch
 constexpr int64_t kMostBlocks = int64_t{1} << 30;       // of one launch
 constexpr int64_t kMostColumns = int64_t{1} << 18;      // of one product
-constexpr int kLeaf = 64;                               // rows of a tile of the blocked route
-constexpr int kMostWarps = 16;
+constexpr int kLeaf = 128;                              // rows of a tile of the blocked route
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument(std::string(kSolve) + ": " + what);
@@ -27,8 +26,9 @@ constexpr int kMostWarps = 16;
 template <typename T>
 class BlockedSolve {
  public:
-  BlockedSolve(const Systems<T>& systems, int leaf, cublasHandle_t handle, cudaStream_t stream)
-      : p_(systems), leaf_(leaf), handle_(handle), stream_(stream) {}
+  BlockedSolve(
+      const Systems<T>& systems, int leaf, int tiles, cublasHandle_t handle, cudaStream_t stream)
+      : p_(systems), leaf_(leaf), tiles_(tiles), handle_(handle), stream_(stream) {}
 
   void run() {
     triangle(0, p_.n, true);
@@ -39,7 +39,7 @@ class BlockedSolve {
   // From the top for the first triangle, from the bottom for the second.
   void triangle(int first, int width, bool down) {
     if (width <= leaf_) {
-      launch_tile_solve(TileSolve<T>{p_, first, width, down, !down, nullptr}, stream_);
+      launch_tile_solve(TileSolve<T>{p_, first, width, tiles_, down, !down, nullptr}, stream_);
       return;
     }
     const int above = (width + leaf_ - 1) / leaf_ / 2 * leaf_;
@@ -90,7 +90,7 @@ class BlockedSolve {
   }
 
   Systems<T> p_;
-  int leaf_;
+  int leaf_, tiles_;
   cublasHandle_t handle_;
   cudaStream_t stream_;
 };
@@ -164,14 +164,23 @@ void check_arguments(
 }
 
 // Warps of a block that makes a pass: as many as have work, fewer where the batch alone fills the
-// multiprocessors. Not measured yet.
+// multiprocessors.
 int pass_warps(const SolveProblem& p, int together) {
   const int64_t blocks = (p.n + 31) / 32;
   const int64_t passes = p.batch * ((p.nrhs + together - 1) / together);
   const bool crowded = passes > 4 * int64_t{device_attribute(cudaDevAttrMultiProcessorCount)};
-  const int64_t wanted = crowded ? (blocks + 1) / 2 : blocks + 1;
-  const int64_t most = crowded ? 8 : kMostWarps;
-  return p.n <= 32 ? 1 : static_cast<int>(std::clamp<int64_t>(wanted, 2, most));
+  // Even where nothing is left to sum there are 64 lines of the two tiles to bring.
+  const int64_t wanted = crowded ? std::min<int64_t>(blocks, 8) : std::max<int64_t>(blocks + 1, 9);
+  return p.n <= 32 ? 1 : static_cast<int>(std::clamp<int64_t>(wanted, 3, kPassWarps));
+}
+
+// Tiles of 32 columns that a block has: several, which take fewer reads a product, where there are
+// blocks enough without.
+int tiles_together(const SolveProblem& p, int most) {
+  const int64_t tiles = (p.nrhs + 31) / 32;
+  const int64_t blocks = p.batch * ((tiles + most - 1) / most);
+  const bool enough = blocks >= 2 * int64_t{device_attribute(cudaDevAttrMultiProcessorCount)};
+  return tiles >= most && enough ? most : 1;
 }
 
 void find_orders(
@@ -219,9 +228,10 @@ SolvePlan solve_plan(const SolveProblem& p, bool pass) {
       }
       return SolvePlan{SolveRoute::Pass, together, warps, kLeaf};
     }
-    const int width = tile_width<T>(shared);
-    return n <= width ? SolvePlan{SolveRoute::Tile, 1, 1, n}
-                      : SolvePlan{SolveRoute::Blocked, 1, 1, std::min(kLeaf, width)};
+    const int most = tile_width<T>(shared);
+    const int width = n <= most ? n : std::min(kLeaf, most);
+    const int tiles = tiles_together(p, tile_columns<T>(width, shared));
+    return SolvePlan{n <= most ? SolveRoute::Tile : SolveRoute::Blocked, tiles, 1, width};
   });
 }
 
@@ -303,7 +313,8 @@ void lu_solve(
     find_orders(pivots, pivot_stride, problem.lu_batch, n, orders, stream);
     if (plan.route == SolveRoute::Tile) {
       in_parts(all, problem.nrhs, items, columns, [&](const Systems<T>& part, int64_t factor) {
-        launch_tile_solve(TileSolve<T>{part, 0, n, true, true, orders + factor * n}, stream);
+        launch_tile_solve(
+            TileSolve<T>{part, 0, n, plan.together, true, true, orders + factor * n}, stream);
       });
       return;
     }
@@ -330,7 +341,7 @@ void lu_solve(
         if (!part.transposed) {
           launch_permute(part, own, shared, stream);
         }
-        BlockedSolve<T>(part, plan.width, handle, stream).run();
+        BlockedSolve<T>(part, plan.width, plan.together, handle, stream).run();
         if (part.transposed) {
           launch_permute(part, own, shared, stream);
         }

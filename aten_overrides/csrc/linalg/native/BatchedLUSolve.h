@@ -32,10 +32,10 @@ enum class SolveRoute : int8_t {
   Blocked,  // such tiles for diagonal blocks, cuBLAS's products for the rest
 };
 
-// For measurements together may be 1, warps 1..16, width a multiple of 8 up to the plan's.
+// For measurements together may be 1, warps 1..17, width up to the plan's.
 struct SolvePlan {
   SolveRoute route;
-  int together;  // right-hand sides of one pass
+  int together;  // right-hand sides of one pass; tiles of 32 columns of a block
   int warps;     // of a block that makes a pass
   int width;     // rows of a tile
 };

@@ -26,23 +26,22 @@ __device__ inline int32_t* find_order(const int32_t* pivots, int n, int32_t* scr
   int32_t* to = scratch + 2 * int64_t{n};
   for (int i = tid; i < n; i += threads) {
     from[i] = -1;
+    to[i] = pivots[i] - 1;
   }
   __syncthreads();
   if (tid < 32) {
+    const unsigned below = (1u << lane) - 1;
     bool plain = true;
     for (int base = 0; base < n; base += 32) {
       const int step = base + lane;
       const bool valid = step < n;
-      const int pivot = valid ? pivots[step] - 1 : -1 - lane;
+      const int pivot = valid ? to[step] : -1 - lane;
       plain = plain && (!valid || (pivot >= step && pivot < n));
       const bool known = valid && pivot >= 0 && pivot < n;
-      int before = known ? from[pivot] : -1;
-      bool last = true;
-      for (int other = 0; other < 32; ++other) {
-        const bool equal = __shfl_sync(kFullWarp, pivot, other, 32) == pivot;
-        before = equal && other < lane ? base + other : before;
-        last = last && !(equal && other > lane);
-      }
+      const unsigned equal = __match_any_sync(kFullWarp, pivot);
+      const int nearest = 31 - __clz(static_cast<int>(equal & below));
+      const int before = nearest >= 0 ? base + nearest : known ? from[pivot] : -1;
+      const bool last = (equal >> lane) == 1;
       if (valid) {
         same[step] = before;
       }

@@ -29,6 +29,8 @@ constexpr int kSmallRows = 32;
 template <typename T>
 void launch_small(const Systems<T>& p, cudaStream_t stream);
 
+constexpr int kPassWarps = 17;  // most of a block: one that solves and 16 that read the factor
+
 // Both triangles for few right-hand sides, `together` of them (1 or what pass_columns says) in one
 // pass over the factor; row exchanges included. Bytes of shared memory that a block needs, and the
 // launch.
@@ -61,12 +63,15 @@ template <typename T>
 struct TileSolve {
   Systems<T> systems;
   int first, width;
+  int tiles;              // of 32 columns that a block has: 1 .. tile_columns
   bool lower, upper;      // by which triangles, in the order that the system asks for
   const int32_t* orders;  // null, or where the tile is the whole matrix: rows are exchanged too
 };
 
 template <typename T>
 int tile_width(size_t shared);
+template <typename T>
+int tile_columns(int width, size_t shared);
 template <typename T>
 void launch_tile_solve(const TileSolve<T>& p, cudaStream_t stream);
 

@@ -14,4 +14,5 @@
   template size_t permute_bytes<T>(int);                                                    \
   template void launch_permute<T>(const Systems<T>&, const int32_t*, size_t, cudaStream_t); \
   template int tile_width<T>(size_t);                                                       \
+  template int tile_columns<T>(int, size_t);                                                \
   template void launch_tile_solve<T>(const TileSolve<T>&, cudaStream_t);

@@ -162,9 +162,36 @@ constexpr Ranking ranking_of(Dtype dtype, const Problem& problem, bool libraries
   return row->segments[i].ranking;
 }
 
-constexpr bool of_a_library(Backend backend) noexcept {
-  return backend != Backend::BatchedNative && backend != Backend::BlockedNative &&
-         backend != Backend::Stock;
+constexpr bool of_ours(Backend backend) noexcept {
+  return backend == Backend::BatchedNative || backend == Backend::BlockedNative;
+}
+
+constexpr bool ours_can_run(const Problem& problem, const Facts& facts) noexcept {
+  return feasible(problem, Backend::BatchedNative, facts).ok ||
+         feasible(problem, Backend::BlockedNative, facts).ok;
+}
+
+// Why the preference leaves a back end out; "" if it does not. `ours`: our kernels can run.
+constexpr const char* left_out(Backend backend, Preference preference, bool ours) noexcept {
+  switch (preference) {
+    case Preference::Default:
+      break;
+    case Preference::Cusolver:
+      return of_ours(backend) || backend == Backend::Stock ? "the preference is cusolver" : "";
+    case Preference::Magma:
+      return backend == Backend::Stock ? "" : "the preference is magma";
+    case Preference::Cublas:
+      return backend == Backend::BatchedCublas ? "" : "the preference is cublas";
+    case Preference::Native:
+      return ours && !of_ours(backend) ? "the preference is native" : "";
+  }
+  return "";
+}
+
+// Whether loops over the batch are dealt out to streams.
+constexpr bool on_streams(Dtype dtype, const Problem& problem, const Facts& facts) noexcept {
+  return problem.n >= kLanesFrom[static_cast<int>(dtype)] &&
+         feasible(problem, Backend::StreamedCusolver, facts).ok;
 }
 
 // | preference | meaning                                                  |
@@ -182,22 +209,45 @@ constexpr Backend choose(
   if (preference == Preference::Cublas) {
     return Backend::BatchedCublas;
   }
-  const bool libraries = preference == Preference::Cusolver;
-  const bool native =
-      preference == Preference::Native && (feasible(problem, Backend::BatchedNative, facts).ok ||
-                                           feasible(problem, Backend::BlockedNative, facts).ok);
-  const bool streams = problem.n >= kLanesFrom[static_cast<int>(dtype)] &&
-                       feasible(problem, Backend::StreamedCusolver, facts).ok;
-  const Ranking ranking = ranking_of(dtype, problem, libraries);
+  const bool ours = preference == Preference::Native && ours_can_run(problem, facts);
+  const Ranking ranking = ranking_of(dtype, problem, preference == Preference::Cusolver);
   for (const Backend ranked : ranking.order) {
-    const bool ours = ranked == Backend::BatchedNative || ranked == Backend::BlockedNative;
-    if ((libraries && !of_a_library(ranked)) || (native && !ours) ||
-        !feasible(problem, ranked, facts).ok) {
+    if (*left_out(ranked, preference, ours) != '\0' || !feasible(problem, ranked, facts).ok) {
       continue;
     }
-    return ranked == Backend::LoopedCusolver && streams ? Backend::StreamedCusolver : ranked;
+    return ranked == Backend::LoopedCusolver && on_streams(dtype, problem, facts)
+               ? Backend::StreamedCusolver
+               : ranked;
   }
   return Backend::BatchedCublas;
+}
+
+// Whether `choose` takes a back end into account, and why not.
+constexpr Feasibility considered(
+    Dtype dtype,
+    const Problem& problem,
+    Backend backend,
+    Preference preference,
+    const Facts& facts) noexcept {
+  if (preference == Preference::Magma && backend == Backend::Stock) {
+    return {true, ""};  // whatever it does with the problem
+  }
+  const auto possible = feasible(problem, backend, facts);
+  if (!possible.ok) {
+    return possible;
+  }
+  const char* const out = left_out(backend, preference, ours_can_run(problem, facts));
+  if (*out != '\0') {
+    return {false, out};
+  }
+  const bool streams = on_streams(dtype, problem, facts);
+  if (backend == Backend::StreamedCusolver && !streams) {
+    return {false, "for so few rows the loop stays on one stream"};
+  }
+  if (backend == Backend::LoopedCusolver && streams) {
+    return {false, "its calls are dealt out to streams"};
+  }
+  return {true, ""};
 }
 
 }  // namespace aten_overrides::lu_solve

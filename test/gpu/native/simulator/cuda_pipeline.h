@@ -9,18 +9,20 @@ namespace simulated {
 struct Copy {
   void* to;
   const void* from;
-  size_t bytes;
+  size_t bytes, zeros;
 };
 inline std::map<int, std::vector<Copy>> copies;  // by thread
 }  // namespace simulated
 
-inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
-  simulated::copies[simulated::block->current].push_back({to, from, bytes});
+// The last `zeros` bytes become zero instead.
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros = 0) {
+  simulated::copies[simulated::block->current].push_back({to, from, bytes - zeros, zeros});
 }
 inline void __pipeline_commit() {}
 inline void __pipeline_wait_prior(int) {
   for (const auto& copy : simulated::copies[simulated::block->current]) {
     std::memcpy(copy.to, copy.from, copy.bytes);
+    std::memset(static_cast<char*>(copy.to) + copy.bytes, 0, copy.zeros);
   }
   simulated::copies[simulated::block->current].clear();
 }

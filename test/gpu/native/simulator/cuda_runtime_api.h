@@ -276,6 +276,14 @@ inline unsigned __ballot_sync(unsigned, bool x) {
   }
   return mask;
 }
+inline unsigned __match_any_sync(unsigned, int x) {
+  const uint64_t* all = simulated::exchange("__match_any_sync", simulated::bits(x));
+  unsigned mask = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    mask |= static_cast<unsigned>(all[lane] == simulated::bits(x)) << lane;
+  }
+  return mask;
+}
 template <typename T>
 T __shfl_sync(unsigned, T x, int source, int width) {
   const int lane = simulated::block->current % 32;
@@ -287,6 +295,9 @@ T __shfl_xor_sync(unsigned, T x, int step, int width) {
   const int lane = simulated::block->current % 32;
   const uint64_t* all = simulated::exchange("__shfl_xor_sync", simulated::bits(x));
   return simulated::value_of<T>(all[lane / width * width + ((lane % width) ^ step)]);
+}
+inline int __clz(int x) {
+  return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
 }
 inline int __ffs(unsigned x) {
   return __builtin_ffs(static_cast<int>(x));

@@ -21,7 +21,7 @@ from solve_library import OPERATIONS, SolveLibrary, SolvePlan  # noqa: E402
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 PASSES = [SolvePlan(), SolvePlan(together=1, warps=1), SolvePlan(warps=3)]
-MANY = [SolvePlan(False), SolvePlan(False, width=16)]
+MANY = [SolvePlan(False), SolvePlan(False, width=16), SolvePlan(False, together=2)]
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +48,11 @@ def test_larger(solver: SolveLibrary, dtype: torch.dtype, operation: str) -> Non
     for n, nrhs, plan in (
         (200, 1, SolvePlan(warps=3)),
         (130, 6, SolvePlan()),
+        (333, 1, SolvePlan()),  # several rounds of reads a phase
+        (333, 2, SolvePlan(warps=17)),
         (140, 70, SolvePlan(False)),
+        (140, 70, SolvePlan(False, together=2)),
+        (257, 33, SolvePlan(False)),  # beyond a tile
         (100, 130, SolvePlan(False, width=24)),
     ):
         a = random((1, n, n), dtype, "cpu")

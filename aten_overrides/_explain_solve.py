@@ -1,0 +1,116 @@
+"""Which back end a problem of lu_solve takes, and why; and both halves of solve and inv."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from aten_overrides import _select
+from aten_overrides._errors import UserError
+from aten_overrides._explain import Decision, Explainer, Explanation, Question, Source
+from aten_overrides._names import LU_SOLVE_BACKENDS
+from aten_overrides._select import Candidate, Problem
+from aten_overrides.tables.lu_solve import predict as predicting
+from aten_overrides.tables.lu_solve.table import SolveTable, load
+
+RULE = "torch's own function"
+RANKING = "the compiled ranking"
+NOTE = "the ranking was fitted to this table, whatever the GPU"
+COMPOSED = ("solve", "inv")  # of lu_factor and lu_solve
+
+
+def explain(
+    question: Question,
+    problem: Problem,
+    nrhs: int,
+    transposed: bool,
+    table: SolveTable | None = None,
+) -> Explanation:
+    """The choice for one problem: ``problem`` is the factors' shape, its batch that of the
+    right-hand sides, ``nrhs`` how many each has. UserError for factors that are not square.
+    """
+    if problem.m != problem.n:
+        raise UserError(f"{question.op} takes square matrices, found {problem.m} x {problem.n}")
+    if isinstance(nrhs, bool) or not isinstance(nrhs, int) or nrhs < 1:
+        raise UserError(f"the right-hand sides must be an integer above 0, found {nrhs!r}")
+    for size in (problem.batch, problem.n, nrhs):
+        if size > 2**63 - 1:
+            raise UserError(f"a size must be between 0 and 2^63 - 1, found {size}")
+    table = table or load()
+    library = _select.load()
+    sizes = (problem.batch, problem.n, nrhs)
+    settings = (question.dtype, sizes, question.preference, question.facts)
+    chosen = library.lu_solve(*settings, transposed=transposed)
+    candidates = []
+    for backend in LU_SOLVE_BACKENDS:
+        reason = library.lu_solve_rejected(backend, *settings, transposed=transposed)
+        ms, basis = predicting.predict(table, question.dtype, transposed, sizes, backend)
+        if reason is None and ms is None:
+            candidates.append(Candidate(backend, True, None, basis, _UNKNOWN))
+        else:
+            candidates.append(Candidate(backend, reason is None, ms, basis, reason or ""))
+    times = {candidate.backend: candidate.ms for candidate in candidates}
+    ms, best = times[chosen], _best(candidates)
+    meta = table.meta
+    return Explanation(
+        op=question.op,
+        dtype=question.dtype,
+        problem=problem,
+        preference=question.preference,
+        facts=question.facts,
+        source=Source(
+            table.gpu or "no GPU",
+            str(meta.get("date", "never")),
+            str(meta.get("torch", "none")),
+            str(meta.get("record", "none")),
+            str(table.path),
+            NOTE if table.points else "nothing has been measured yet",
+        ),
+        chosen=chosen,
+        measured=ms is not None,
+        candidates=tuple(candidates),
+        thresholds=_decision(chosen, ms, best),
+        stock_rule=_decision("stock", times["stock"], best),
+        rule=RULE,
+        by=RANKING,
+        nrhs=nrhs,
+        transposed=transposed,
+    )
+
+
+_UNKNOWN = "no time was measured near this size"
+
+
+def compose(
+    op: str, question: Question, problem: Problem, gpu: str | None, nrhs: int | None
+) -> Explanation:
+    """The factorization that ``op`` ("solve" or "inv") begins with, and in ``then`` its solution.
+
+    A contiguous real A is factored as its transpose, and the transpose is what is solved with.
+    """
+    if problem.m != problem.n:
+        raise UserError(f"{op} takes square matrices, found {problem.m} x {problem.n}")
+    if op == "inv" and nrhs is not None:
+        raise UserError("inv has as many right-hand sides as rows; leave their number out")
+    first = Explainer(gpu).explain(dataclasses.replace(question, op="lu_factor"), problem)
+    columns = problem.n if op == "inv" else 1 if nrhs is None else nrhs
+    transposed = not question.dtype.startswith("complex")
+    second = explain(dataclasses.replace(question, op="lu_solve"), problem, columns, transposed)
+    return dataclasses.replace(first, asked=op, then=second)
+
+
+def table_of(gpu: str | None) -> SolveTable:
+    """The table to predict by: a .json file of ``gpu``, else the one there is."""
+    if gpu is None or not gpu.endswith(".json"):
+        return load()
+    if not Path(gpu).is_file():
+        raise UserError(f"the table {gpu} cannot be read: there is no such file")
+    return load(Path(gpu))
+
+
+def _best(candidates: list[Candidate]) -> float | None:
+    return min((c.ms for c in candidates if c.allowed and c.ms is not None), default=None)
+
+
+def _decision(backend: str, ms: float | None, best: float | None) -> Decision:
+    return Decision(backend, ms, None if ms is None or best is None else ms / best, "")
