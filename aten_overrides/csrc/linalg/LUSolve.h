@@ -1,0 +1,18 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/native/TransposeType.h>
+
+namespace at::native {
+
+// Solves A X = B, or with A's (conjugate) transpose, in place of B, by the route that was measured
+// to be the fastest. Returns false, having done nothing, where PyTorch's own rule is to decide:
+// with the preference "magma", where its triangular solves are MAGMA's and ahead, and for strides
+// that torch.linalg does not make.
+//
+// LU: (*, n, n), pivots: (*, n), int32, B: (*, n, k), not empty. magma: whether MAGMA can be
+// called.
+bool lu_solve_measured(
+    const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans, bool magma);
+
+}  // namespace at::native
