@@ -70,6 +70,21 @@ void lu_solve_on_lanes(const lu_solve_routes::Systems& systems, int lanes) {
   });
 }
 
+// False for Stock.
+bool solve_by(Backend backend, const lu_solve_routes::Systems& systems, int lanes) {
+  if (backend == Backend::Stock) {
+    return false;
+  }
+  if (backend == Backend::BatchedCublas || !systems.sharing.regular) {
+    lu_solve_routes::batched_cublas(systems);  // the others count on regular sharing
+  } else if (backend == Backend::TriangularCublas) {
+    lu_solve_routes::triangular_cublas(systems, exchange_rows);
+  } else {
+    lu_solve_on_lanes(systems, lanes);
+  }
+  return true;
+}
+
 }  // namespace
 
 bool lu_solve_measured(
@@ -105,25 +120,19 @@ bool lu_solve_measured(
       backend = lu_solve_choice::choose(dtype, problem, preference, facts);
     }
   }
-  if (!systems.sharing.regular) {
-    backend = Backend::BatchedCublas;  // the others count on regular sharing
-  }
 
-  switch (backend) {
-    case Backend::BatchedCublas:
-      lu_solve_routes::batched_cublas(systems);
-      break;
-    case Backend::LoopedCusolver:
-    case Backend::StreamedCusolver:
-      lu_solve_on_lanes(systems, lanes);
-      break;
-    case Backend::TriangularCublas:
-      lu_solve_routes::triangular_cublas(systems, exchange_rows);
-      break;
-    case Backend::Stock:
-      return false;
-  }
-  return true;
+  return solve_by(backend, systems, lanes);
+}
+
+bool lu_solve_by(
+    Backend backend,
+    const Tensor& LU,
+    const Tensor& pivots,
+    const Tensor& B,
+    TransposeType trans,
+    int lanes) {
+  return lu_solve_routes::usual_layout(LU, pivots, B) &&
+         solve_by(backend, lu_solve_routes::systems_of(LU, pivots, B, trans), lanes);
 }
 
 }  // namespace at::native

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TransposeType.h>
+#include <ATen/native/cuda/linalg/LUSolveChoice.h>
 
 namespace at::native {
 
@@ -14,5 +15,16 @@ namespace at::native {
 // called.
 bool lu_solve_measured(
     const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans, bool magma);
+
+// By one route, whatever was measured, on as many lanes as solver_lanes::available_lanes()
+// returned. Returns false, having done nothing, for Stock and for strides that torch.linalg does
+// not make.
+bool lu_solve_by(
+    lu_solve_choice::Backend backend,
+    const Tensor& LU,
+    const Tensor& pivots,
+    const Tensor& B,
+    TransposeType trans,
+    int lanes);
 
 }  // namespace at::native
