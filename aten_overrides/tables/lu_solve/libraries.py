@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from aten_overrides._errors import UserError
 from aten_overrides._names import DTYPES
 from aten_overrides.tables.lu_solve.table import Point, SolveTable
 
@@ -25,6 +26,7 @@ WIDE_ROWS_FROM = 46
 WIDE_BATCH_FROM = 256
 # PyTorch's triangular solve of more matrices with more rows is MAGMA's, where there is MAGMA.
 MAGMA_ROWS, MAGMA_BATCH = 512, 8
+LOOPED_BATCH = 8  # the most matrices for which loops were timed
 LANES = 4  # streams behind every time of STREAMED: CUDASolverLanes.h's default
 WORSE = 1.05  # by how much a route may be behind today's at a measured problem: noise
 _PENALTY = 30.0  # of being further behind, in logarithms of time
@@ -119,7 +121,7 @@ def _exchange_bound(point: Point, known: Sequence[tuple[Point, float]]) -> float
 
 
 def costs_of(table: SolveTable) -> list[Costs]:
-    """What ATen's routes take at the table's problems.
+    """What ATen's routes take at the table's problems; UserError where a dtype has none.
 
     The table's ``stock`` is PyTorch's own lu_solve: where its rule takes two triangular solves by
     cuBLAS, that is their time; the table's ``triangular_cublas`` exchanges rows by our kernel,
@@ -154,6 +156,12 @@ def costs_of(table: SolveTable) -> list[Costs]:
             ms[STOCK] = stock
             ms[TRIANGULAR] = p.ms[TRIANGULAR] + _exchange_bound(p, exchanges[p.dtype])
         found.append(Costs(p, ms))
+    missing = set(DTYPES) - {one.point.dtype for one in found}
+    if missing:
+        raise UserError(
+            f"{table.path} has no problem of {', '.join(sorted(missing))} with PyTorch's own time: "
+            "all four dtypes are needed"
+        )
     return found
 
 
@@ -257,11 +265,12 @@ def crossover(group: Iterable[Costs], lanes: bool) -> Crossover:
 
 
 def _measured(costs: Sequence[Costs], batch: int, sides: int) -> Iterator[Costs]:
-    """The problems of a batch and class; where this batch was measured up to fewer rows only,
-    those of the nearest smaller batch beyond.
+    """The problems of a batch and class. Where a batch for which loops are out of the question was
+    measured up to fewer rows only, those of the nearest smaller one such beyond.
     """
+    batches = {c.point.batch for c in costs if LOOPED_BATCH < c.point.batch < batch}
     most = 0
-    for measured in sorted({c.point.batch for c in costs if c.point.batch <= batch}, reverse=True):
+    for measured in (batch, *sorted(batches, reverse=True)):
         own = [
             c
             for c in costs

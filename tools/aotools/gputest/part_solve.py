@@ -103,7 +103,9 @@ def correct(session: Session) -> None:
 Case = Callable[[], tuple[str, float]]
 
 
-def _row(session: Session, name: str, cases: list[Case], vendor: bool = False, **how: str) -> None:
+def _row(
+    session: Session, name: str, cases: list[Case], how: dict[str, str], vendor: bool = False
+) -> None:
     """One check of several cases, which give their description and their error."""
     with session.check(name, **how) as check:
         worst, where, wrong = 0.0, "", []
@@ -145,7 +147,7 @@ def _sizes(session: Session, dtype: str, backend: str, preference: str) -> None:
                 left = (at + adjoint) % 2 == 0  # sides and operations in turn
                 cases.append(partial(case, batch, n, nrhs, adjoint, left))
     how = {"dtype": dtype, "backend": backend, "preference": preference}
-    _row(session, "solve: residual", cases, backend == "stock", **how)
+    _row(session, "solve: residual", cases, how, backend == "stock")
 
 
 def _shared(session: Session, dtype: str, backend: str, preference: str) -> None:
@@ -167,7 +169,7 @@ def _shared(session: Session, dtype: str, backend: str, preference: str) -> None
         for adjoint in (False, True)
     ]
     how = {"dtype": dtype, "backend": backend, "preference": preference}
-    _row(session, "solve: shared factors", cases, backend == "stock", **how)
+    _row(session, "solve: shared factors", cases, how, backend == "stock")
 
 
 def _limits(session: Session, dtype: str, backend: str, preference: str) -> None:
@@ -184,7 +186,7 @@ def _limits(session: Session, dtype: str, backend: str, preference: str) -> None
         shapes.append((LARGE, 3, 1))
     cases: list[Case] = [partial(case, *shape, adj) for shape in shapes for adj in (False, True)]
     how = {"dtype": dtype, "backend": backend, "preference": preference}
-    _row(session, "solve: limits of cuBLAS", cases, **how)
+    _row(session, "solve: limits of cuBLAS", cases, how)
 
 
 def _captured(session: Session) -> None:
