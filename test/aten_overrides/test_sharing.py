@@ -1,4 +1,4 @@
-"""Sharing.h: which factor serves which right-hand side, against broadcasting itself."""
+"""LUSolveSharing.h: which factor serves which right-hand side, against broadcasting itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from aten_overrides import _compile
 
 MAIN = """
-#include "Sharing.h"
+#include "LUSolveSharing.h"
 #include <cstdio>
 #include <iostream>
 #include <vector>
@@ -21,7 +21,7 @@ int main() {
     std::vector<int64_t> factors(left), sides(right);
     for (auto& size : factors) std::cin >> size;
     for (auto& size : sides) std::cin >> size;
-    const auto found = aten_overrides::gpu::sharing_of(factors, sides, 5);
+    const auto found = at::native::lu_solve_routes::sharing_of(factors, sides, 5);
     std::printf("%d %ld %ld %ld\\n", found.regular, found.factors, found.batch, found.nrhs);
   }
 }
@@ -33,7 +33,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sharing")
     (folder / "main.cpp").write_text(MAIN)
     output = folder / "main"
-    include = _compile.CSRC / "package/gpu"
+    include = _compile.CSRC / "linalg"
     command = ["g++", "-std=c++17", "-Wall", "-Werror", f"-I{include}", "-o", str(output)]
     subprocess.run([*command, str(folder / "main.cpp")], check=True)
     return output

@@ -1,6 +1,6 @@
 """A stand-in for torch with a GPU, on the CPU: enough for the parts' scripts to run to their end.
 
-Times are the host's, streams do nothing, a graph replays the one lu_factor_ex call that was made
+Times are the host's, streams do nothing, a graph replays the LU calls that were made
 while capturing.
 """
 
@@ -47,7 +47,7 @@ class Stream:
 
 
 class Linalg:
-    """torch.linalg, which notes the calls of lu_factor_ex while a graph captures."""
+    """torch.linalg, which notes some calls while a graph captures."""
 
     capturing: Graph | None = None
 
@@ -55,15 +55,21 @@ class Linalg:
         return getattr(torch.linalg, name)
 
     def lu_factor_ex(self, a: Any) -> Any:
-        out = torch.linalg.lu_factor_ex(a)
+        return self._noted(torch.linalg.lu_factor_ex, a)
+
+    def lu_solve(self, *args: Any, **kwargs: Any) -> Any:
+        return self._noted(torch.linalg.lu_solve, *args, **kwargs)
+
+    def _noted(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        out = function(*args, **kwargs)
         if Linalg.capturing is not None:
-            Linalg.capturing.calls.append((a, out))
+            Linalg.capturing.calls.append((lambda: function(*args, **kwargs), out))
         return out
 
 
 class Graph:
     def __init__(self) -> None:
-        self.calls: list[tuple[Any, Any]] = []
+        self.calls: list[tuple[Callable[[], Any], Any]] = []
 
     def capture_begin(self, **_: object) -> None:
         Linalg.capturing = self
@@ -72,8 +78,12 @@ class Graph:
         Linalg.capturing = None
 
     def replay(self) -> None:
-        for a, out in self.calls:
-            for old, new in zip(out, torch.linalg.lu_factor_ex(a), strict=True):
+        for call, out in self.calls:
+            again = call()
+            pairs = (
+                [(out, again)] if isinstance(out, torch.Tensor) else zip(out, again, strict=True)
+            )
+            for old, new in pairs:
                 old.copy_(new)
 
 
@@ -169,6 +179,10 @@ class Patched:
     @contextlib.contextmanager
     def forced(self, name: str, lanes: int = 0) -> Iterator[None]:
         self.route(name, lanes)
+        yield
+
+    @contextlib.contextmanager
+    def solve_forced(self, name: str, lanes: int = 0) -> Iterator[None]:
         yield
 
     def _use(self, lanes: int) -> None:

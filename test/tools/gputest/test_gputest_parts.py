@@ -19,6 +19,7 @@ from aotools.gputest import (  # noqa: E402
     part_cliff,
     part_lanes,
     part_routes,
+    part_solve,
     part_unchanged,
 )
 from aotools.gputest.record import check_row  # noqa: E402
@@ -271,3 +272,69 @@ def test_routes_call_a_wrong_info_of_a_singular_matrix_the_vendors() -> None:
     rows = [row for row in _routes(lu_factor_ex) if row["name"] == "routes: singular matrices"]
     assert {row["result"] for row in rows} == {"vendor"}
     assert all("the first zero pivot is" in row["reason"] for row in rows)
+
+
+@pytest.fixture
+def few_solves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_solve, "SIZES", (1, 5))
+    monkeypatch.setattr(part_solve, "BATCHES", (1, 3))
+    monkeypatch.setattr(part_solve, "SHARED_ROWS", 6)
+    monkeypatch.setattr(part_solve, "COLUMNS", 90)
+    monkeypatch.setattr(part_solve, "LARGE", 40)
+
+
+@pytest.mark.usefixtures("few_solves")
+def test_solve_passes_for_answers_that_are_right() -> None:
+    fixture = Fixture("patched-magma", {})
+    part_solve.correct(fixture.session)
+    rows = fixture.rows()
+    assert failures(rows) == [] and all(row["result"] == "pass" for row in rows)
+    residuals = [row["params"] for row in rows if row["name"] == "solve: residual"]
+    forced = {row["backend"] for row in residuals}
+    assert forced == {"choice", "stock", *(name for name, _ in part_solve.ROUTES)}
+    assert len(residuals) == 4 * (5 + 3)
+    captured = [row for row in rows if row["name"] == "solve: captured"]
+    assert len(captured) == 4
+
+
+@pytest.mark.usefixtures("few_solves")
+@pytest.mark.parametrize("fault", ["transposed", "one column"])
+def test_solve_finds_wrong_answers(fault: str) -> None:
+    fixture = Fixture("patched-magma", {})
+
+    def wrong(lu: Any, pivots: Any, b: Any, adjoint: bool = False, left: bool = True) -> Any:
+        if fault == "transposed":
+            return torch.linalg.lu_solve(lu, pivots, b, adjoint=False, left=left)
+        x = torch.linalg.lu_solve(lu, pivots, b, adjoint=adjoint, left=left)
+        if left and b.shape[-1] == 90:
+            x[..., -1] = 0  # the last column alone, of the many
+        return x
+
+    fixture.session.torch.linalg.lu_solve = wrong
+    part_solve.correct(fixture.session)
+    found = {row["name"] for row in fixture.rows() if row["result"] in ("fail", "vendor")}
+    # what is replaced here is no call that a graph of the stand-in replays
+    assert found - {"solve: captured"} == (
+        {"solve: limits of cuBLAS"}
+        if fault == "one column"
+        else {"solve: residual", "solve: shared factors", "solve: limits of cuBLAS"}
+    )
+
+
+def test_solve_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = (
+        ("float32", 1, 8, 1, True),
+        ("complex128", 3, 5, 2, True),
+        ("float64", 80, 4, 2, False),
+    )
+    monkeypatch.setattr(part_solve, "POINTS", points)
+    for library, routes in (("patched-magma", True), ("unpatched-magma", False)):
+        fixture = Fixture(library, {"routes": routes})
+        part_solve.times(fixture.session)
+        rows = fixture.rows()
+        assert failures(rows) == []
+        timed = [row for row in rows if "op" in row]
+        assert {row["operation"] for row in timed} == {"T", "C", "N"}
+        assert {row["preference"] for row in timed} == {"default", "cusolver"}
+        # a loop over one matrix needs no lanes, and one over 80 is not timed
+        assert len(timed) == (2 * 3 + (4 + 5 + 3) * routes)

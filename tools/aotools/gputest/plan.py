@@ -24,6 +24,7 @@ PARTS: dict[str, str] = {
     "lanes": "auxiliary streams against the loop: speed, bits, graphs, threads, memory",
     "unchanged": "operations that the series must not change",
     "routes": "correctness of every route: residuals, pivots, info, bad matrices",
+    "solve": "lu_solve: correctness of every route, and times, unpatched against patched",
     "upstream": "upstream's test_linalg.py, unpatched against patched",
 }
 
@@ -137,6 +138,16 @@ def _routes() -> list[Job]:
     return [Job("routes", "all", "patched-magma", "part_routes:run", 50, 150, timed=False)]
 
 
+def _solve() -> list[Job]:
+    patched, unpatched = "patched-magma", "unpatched-magma"
+    routes = {"routes": True}
+    return [
+        Job("solve", patched, patched, "part_solve:times", 15, 60, routes),
+        Job("solve", unpatched, unpatched, "part_solve:times", 10, 40),
+        Job("solve", "correct", patched, "part_solve:correct", 20, 90, timed=False),
+    ]
+
+
 def _upstream(tests: Path) -> list[Job]:
     options = {"tests": str(tests), "shards": 4, "seconds": 220, "device": "cuda"}
     also = ("unpatched-magma",)
@@ -155,6 +166,7 @@ def jobs(
         "lanes": _lanes,
         "unchanged": _unchanged,
         "routes": _routes,
+        "solve": _solve,
         "upstream": lambda: _upstream(tests),
     }
     return [job for part in PARTS if part in parts for job in made[part]()]

@@ -81,6 +81,21 @@ class Patched:
         finally:
             self.route("choice")
 
+    @contextmanager
+    def solve_forced(self, name: str, lanes: int = 0) -> Iterator[None]:
+        """Forces a route of lu_solve for the block."""
+
+        def route(name: str) -> None:
+            code = self._library.aten_linalg_patched_solve_route(name.encode(), ctypes.c_int(lanes))
+            if code != 0:
+                raise ValueError(f"lu_solve by {name} with {lanes} lanes was refused: {code}")
+
+        route(name)
+        try:
+            yield
+        finally:
+            route("choice")
+
     def limits(self, lanes: int, memory_mib: int) -> int:
         """Limits of auxiliary streams; returns 0, or -1 for a negative value."""
         code: int = self._library.aten_linalg_patched_lanes(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from aotools.gputest import summary_solve
 from aotools.gputest.record import Record, Row
 
 CLIFF_GOAL = 1.10  # 512 against 511
@@ -172,7 +173,8 @@ def allocation_checks(record: Record) -> list[Row]:
 
 def checks(record: Record) -> list[Row]:
     """All checks that span jobs."""
-    return cliff_checks(record) + regret_checks(record) + allocation_checks(record)
+    own = cliff_checks(record) + regret_checks(record) + allocation_checks(record)
+    return own + summary_solve.checks(record)
 
 
 def _row(name: str, params: Row, ok: bool, value: Any, reason: str) -> Row:
@@ -250,7 +252,7 @@ def table(record: Record, most_failures: int = 25) -> str:
     """The short table that a run ends with: cliff, allocations, checks by name, failures with their
     reasons.
     """
-    lines = _cliff_table(record) + _allocation_table(record)
+    lines = _cliff_table(record) + _allocation_table(record) + summary_solve.table(record)
     lines += ["", f"{'check':46} {'pass':>5} {'fail':>5} {'vendor':>6} {'skip':>5}"]
     for name in unique(row["name"] for row in record.checks):
         counts = Counter(row["result"] for row in record.checks if row["name"] == name)

@@ -283,6 +283,7 @@ VIEWS: dict[str, Callable[[Path], str]] = {
     "allocations": allocations,
     "limits": _checks_view("routes: batches at the vendors' limit"),
     "routes": _checks_view("routes: "),
+    "solve": _checks_view("solve: "),
     "unchanged": _checks_view("unchanged: "),
     "upstream": _checks_view("upstream: "),
 }

@@ -49,7 +49,11 @@ ENTRIES = (
 )
 MAGMA_PROTOTYPES = ROOT / "test/prototypes/magma"
 _ENTRY_SOURCE = Path(__file__).with_name("relink_entries.cpp")
-_ROUTES_SOURCE = Path(__file__).with_name("relink_routes.cpp")
+# What forces routes, and the header without which a library has none to force.
+_ROUTES = {
+    "CUDASolverLanes.h": Path(__file__).with_name("relink_routes.cpp"),
+    "LUSolve.h": Path(__file__).with_name("relink_solve_routes.cpp"),
+}
 _EXPORT = "aten_linalg_patched_"
 _EXPORTED = {f"{_EXPORT}{name}" for name in ("report", "select", "install", "restore")}
 # What the default routes of lu_factor and lu_solve call: without these a wheel's MAGMA is of no use
@@ -275,8 +279,9 @@ def _compile(
     if lacking:
         overlay.sync(out / "generated", {"magma_lacking.cpp": _lacking_source(lacking).encode()})
         units.append(Unit("magma_lacking.cpp", out / "generated/magma_lacking.cpp", arguments))
-    if (include.linalg / "CUDASolverLanes.h").is_file():
-        units.append(Unit(_ROUTES_SOURCE.name, _ROUTES_SOURCE, arguments))
+    for header, source in _ROUTES.items():
+        if (include.linalg / header).is_file():
+            units.append(Unit(source.name, source, arguments))
     chosen = f'-DATEN_LINALG_PATCHED_ENTRIES="{",".join(wanted)}"'
     units.append(Unit(_ENTRY_SOURCE.name, _ENTRY_SOURCE, (*arguments, chosen)))
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace aten_overrides::gpu {
+namespace at::native::lu_solve_routes {
 
 // Where `regular`, right-hand sides of one factor that follow one another are the columns of one
 // matrix (as they lie in memory: column by column, without gaps), and factor item % factors serves
@@ -52,4 +52,4 @@ Sharing sharing_of(const Sizes& factors, const Sizes& sides, int64_t nrhs) {
   return {true, found, batch / inner, nrhs * inner};
 }
 
-}  // namespace aten_overrides::gpu
+}  // namespace at::native::lu_solve_routes
