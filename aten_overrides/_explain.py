@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aten_overrides import _device, _select, _stock_rule
 from aten_overrides._errors import UserError
-from aten_overrides._names import EIGH_OPS, PREFERENCES, dtype_name, one_of, op_name
+from aten_overrides._names import EIGH_OPS, LOOP_OPS, PREFERENCES, dtype_name, one_of, op_name
 from aten_overrides._select import Candidate, Facts, Native, Problem
 from aten_overrides.tables import nearest
 from aten_overrides.tables.nearest import Used
@@ -130,7 +130,7 @@ def explain(
     if 0 in shape:
         raise UserError(f"an input of shape {tuple(shape)} has no elements: no back end runs")
     question = Question(
-        op_name(op) if op_name(op) in EIGH_OPS else _lu_factor_only(op),
+        op_name(op) if op_name(op) in (*EIGH_OPS, *LOOP_OPS) else _lu_factor_only(op),
         dtype_name(dtype),
         one_of("preference", prefer, PREFERENCES),
         facts_of(lanes, stock, capturing, native),
@@ -139,6 +139,10 @@ def explain(
         from aten_overrides import _explain_eigh
 
         return _explain_eigh.explain(question, problem_of(shape), gpu)
+    if question.op in LOOP_OPS:
+        from aten_overrides import _explain_loops
+
+        return _explain_loops.explain(question, problem_of(shape), gpu)
     return Explainer(gpu).explain(question, problem_of(shape, pivot))
 
 
@@ -222,7 +226,8 @@ def _lu_factor_only(op: str) -> str:
     if name != "lu_factor":
         raise UserError(
             f"there is no measured choice for {name} yet, only for lu_factor (and what is made of "
-            "it: solve, inv, det), and for single problems of eigh and eigvalsh"
+            "it: solve, inv, det), and for single problems of eigh, eigvalsh, "
+            f"{', '.join(LOOP_OPS)}"
         )
     return name
 
