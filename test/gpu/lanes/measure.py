@@ -83,10 +83,9 @@ class Measuring:
 
         return once
 
-    def run(self, op: str, seconds: float) -> tuple[int, int]:
-        """All points of a routine that fit into the seconds; how many were, and of how many."""
+    def run(self, op: str, wanted: list[Point], seconds: float) -> tuple[int, int]:
+        """The points of a routine that fit into the seconds; how many were, and of how many."""
         end = time.monotonic() + seconds
-        wanted = list(plan.points(op))
         done = 0
         equal: dict[tuple[str, int], list[int]] = {}
         for point in wanted:
@@ -265,6 +264,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         default=ROOT / ".scratch/lanes" / lanes_library.NAME,
         help="of library.py build; built there if it is missing",
     )
+    parser.add_argument(
+        "--rest", action="store_true", help="what a run of all leaves out for want of time"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan")
     options = parser.parse_args(arguments)
     unknown = [op for op in options.ops.split(",") if op not in plan.SECONDS]
@@ -291,7 +293,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     meta: Row = {
         "topic": "lanes",
-        "command": f"python3 test/gpu/lanes/measure.py --budget {options.budget:g}",
+        "command": f"python3 test/gpu/lanes/measure.py --budget {options.budget:g}"
+        + (" --rest" if options.rest else ""),
         "commit": options.commit,
         **machine(torch, True),
         "clocks": clocks(),
@@ -299,24 +302,32 @@ def main(arguments: list[str] | None = None) -> int:
     path = options.library
     if not path.is_file():
         path = lanes_library.build(torch, path.parent)
-    name = record_name("lanes", str(meta["gpu"]), str(meta["torch"]))
+    name = record_name(
+        "lanes-rest" if options.rest else "lanes", str(meta["gpu"]), str(meta["torch"])
+    )
     options.out.mkdir(parents=True, exist_ok=True)
     record = Record(options.out / name, meta)
     measuring = Measuring(torch, lanes_library.Library(path), record)
-    ops = options.ops.split(",")
+    seconds = plan.REST_SECONDS if options.rest else plan.SECONDS
+    ops = [op for op in options.ops.split(",") if op in seconds]
     try:
-        measuring.probe(ops)
+        if options.rest:
+            measuring.guesses.call_ms = plan.REST_CALL_MS
+        else:
+            measuring.probe(ops)
         record.flush(now=True)
         left = options.budget - (time.monotonic() - started)
-        share = sum(plan.SECONDS[op] for op in ops)
-        scale = max(0.0, left - 5) / share
+        share = sum(seconds[op] for op in ops)
+        scale = max(0.0, left - (0 if options.rest else 5)) / share
         deadline = time.monotonic()
         for op in ops:
-            deadline += plan.SECONDS[op] * scale  # what one leaves is the next one's
-            done, of = measuring.run(op, deadline - time.monotonic())
+            deadline += seconds[op] * scale  # what one leaves is the next one's
+            points = list(plan.rest(op) if options.rest else plan.points(op))
+            done, of = measuring.run(op, points, deadline - time.monotonic())
             record.check("grid", {"op": op}, "pass" if done else "skip", {"points": done, "of": of})
             print(f"{op}: {done} of {of} points", flush=True)
-        torch_only(measuring, options.budget - (time.monotonic() - started))
+        if not options.rest:
+            torch_only(measuring, options.budget - (time.monotonic() - started))
     finally:
         record.flush(now=True)
     print(f"{record.path}: {len(record.points)} rows in {time.monotonic() - started:.0f} s")
