@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ STOCK = "stock"
 # What torch's own function does, by the name in LoopBackend.h, and which time stands for it.
 RIVALS = {"loop": LOOPED, "batched_cublas": BATCHED, "batched_cusolver": BATCHED, "magma": STOCK}
 # By how much a back end has to be ahead of it. MAGMA's times hold torch's own overhead.
-LEADS = {"loop": 1.05, "batched_cublas": 1.05, "batched_cusolver": 1.05, "magma": 1.10}
+LEADS = {"loop": 1.10, "batched_cublas": 1.10, "batched_cusolver": 1.10, "magma": 1.15}
 # Routine, right-hand sides, rivals: what LoopChoice.h's rival_of can answer for more than one
 # matrix.
 KEYS = (
@@ -36,7 +37,9 @@ KEYS = (
     ("potrs", "square", "magma"),
     ("sytrf", "none", "loop"),
 )
-BACKENDS = {STREAMED: "streamed_cusolver", BATCHED: "batched_cublas", STOCK: "stock"}
+# LOOPED: the loop is ahead on one stream already, and runs on as many as there are.
+BACKENDS = {LOOPED: "looped_cusolver", STREAMED: "streamed_cusolver", STOCK: "stock"}
+BETWEEN = 4  # steps from a measured batch to the next one, by interpolated times
 
 Key = tuple[str, str, str, str]  # of KEYS, and the dtype
 
@@ -51,16 +54,14 @@ class Interval:
     backend: str
 
 
-def candidates(routine: str, rival: str) -> tuple[str, ...]:
-    """The ways that can take the place of torch's own function."""
-    return (STREAMED, BATCHED) if (routine, rival) == ("geqrf", "loop") else (STREAMED,)
+Rows = dict[int, dict[int, Mapping[str, float]]]
 
 
-def _rows(points: tuple[Point, ...], pair: bool) -> dict[int, dict[int, Mapping[str, float]]]:
+def _rows(points: tuple[Point, ...], pair: bool) -> Rows:
     """Times by batch and n. Loops grow with the batch, so a loop that was too long to be measured
     has the time of a smaller batch; ``pair``: batch 2 on two streams, from those of batch 4.
     """
-    rows: dict[int, dict[int, Mapping[str, float]]] = {}
+    rows: Rows = {}
     last: dict[tuple[int, str], tuple[int, float]] = {}
     for point in sorted(points, key=lambda p: (p.batch, p.n)):
         times = dict(point.ms)
@@ -77,18 +78,39 @@ def _rows(points: tuple[Point, ...], pair: bool) -> dict[int, dict[int, Mapping[
             for n, times in rows[4].items()
             if LOOPED in times and PAIR in times
         }
-    return dict(sorted(rows.items()))
+    return _with_between(dict(sorted(rows.items())))
 
 
-def _best(times: Mapping[str, float], routine: str, rival: str) -> str | None:
-    """The way that a problem takes, STOCK included; None if the rival's time is not known."""
-    stands_for = RIVALS[rival]
-    if stands_for not in times:
+def _with_between(rows: Rows) -> Rows:
+    """The rows and some between them, by times interpolated over the logarithm of the batch."""
+    found: Rows = {}
+    batches = list(rows)
+    for low, high in itertools.pairwise(batches):
+        found[low] = rows[low]
+        for step in range(1, BETWEEN):
+            share = step / BETWEEN
+            batch = round(low ** (1 - share) * high**share)
+            if low < batch < high:
+                found[batch] = {
+                    n: {
+                        way: rows[low][n][way] ** (1 - share) * rows[high][n][way] ** share
+                        for way in rows[low][n].keys() & rows[high][n].keys()
+                    }
+                    for n in rows[low].keys() & rows[high].keys()
+                }
+    if batches:
+        found[batches[-1]] = rows[batches[-1]]
+    return found
+
+
+def _best(times: Mapping[str, float], rival: str) -> str | None:
+    """The way that a problem takes, STOCK included; None if a time is not known."""
+    if RIVALS[rival] not in times or STREAMED not in times:
         return None
-    ways = [way for way in candidates(routine, rival) if way in times]
-    best = min(ways, key=lambda way: times[way], default=STOCK)
-    ahead = best != STOCK and times[best] * LEADS[rival] <= times[stands_for]
-    return best if ahead else STOCK
+    limit = times[RIVALS[rival]] / LEADS[rival]
+    if times[STREAMED] > limit:
+        return STOCK
+    return LOOPED if times.get(LOOPED, math.inf) <= limit else STREAMED
 
 
 def _intervals(batch: int, chosen: Mapping[int, str]) -> tuple[Interval, ...]:
@@ -113,7 +135,7 @@ def between(low: int, high: int) -> int:
     return math.ceil(round(math.sqrt(low * high), 6))
 
 
-def intervals_of(points: tuple[Point, ...], routine: str, rival: str) -> tuple[Interval, ...]:
+def intervals_of(points: tuple[Point, ...], rival: str) -> tuple[Interval, ...]:
     """The intervals of one key, by batch; a batch that changes nothing is left out."""
     found: list[Interval] = []
     kept: list[tuple[int, int, str]] = []
@@ -121,7 +143,7 @@ def intervals_of(points: tuple[Point, ...], routine: str, rival: str) -> tuple[I
     for batch, row in _rows(points, pair=rival == "loop").items():
         chosen: dict[int, str] = {}
         for n, times in row.items():
-            best = _best(times, routine, rival) or before.get(n)
+            best = _best(times, rival) or before.get(n)
             if best is not None:
                 chosen[n] = best
         if not chosen:
@@ -140,7 +162,7 @@ def fit(table: LoopTable) -> dict[Key, tuple[Interval, ...]]:
     fitted = {}
     for routine, columns, rival in KEYS:
         for dtype in DTYPES:
-            found = intervals_of(table.of(routine, columns, dtype), routine, rival)
+            found = intervals_of(table.of(routine, columns, dtype), rival)
             if found:
                 fitted[routine, columns, rival, dtype] = found
     return fitted
@@ -166,7 +188,6 @@ def gains(
         if stock is None:
             continue
         way = ways[choose(fitted.get(key, ()), point.batch, point.n)]
-        taken = stock if way == STOCK else point.ms.get(way)
+        taken = stock if way == STOCK else point.ms.get(STREAMED if way == LOOPED else way)
         if taken is not None:
-            possible = [point.ms[w] for w in candidates(routine, rival) if w in point.ms]
-            yield stock / taken, taken / min([stock, *possible])
+            yield stock / taken, taken / min(stock, point.ms.get(STREAMED, stock))

@@ -37,8 +37,8 @@ _RIVALS = {
 }
 _COLUMNS = {"none": "None", "one": "One", "some": "Some", "square": "AsManyAsRows"}
 _BACKENDS = {
+    "looped_cusolver": "LoopedCusolver",
     "streamed_cusolver": "StreamedCusolver",
-    "batched_cublas": "BatchedCublas",
     "stock": "Stock",
 }
 

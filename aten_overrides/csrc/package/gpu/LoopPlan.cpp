@@ -111,10 +111,10 @@ Plan plan_loop(
       plan.reason = why != nullptr ? why : kFewerLanes;
     }
     if (plan.lanes < 2) {
+      facts.lanes = 1;
       facts.capturing = is_capturing();
-      const bool stock =
-          loops::feasible(op, dtype, problem, Backend::Stock, preference, facts).ok && forced < 0;
-      plan.route = stock ? Route::Stock : Route::LoopedCusolver;
+      plan.route = forced >= 0 ? Route::LoopedCusolver
+                               : route_of(loops::choose(op, dtype, problem, preference, facts));
     }
   }
   return plan;

@@ -53,7 +53,8 @@ enum class Columns : int8_t { None, One, Some, AsManyAsRows };
 inline constexpr int64_t kSomeColumns = 32;
 
 // Problems of from_n up to below to_n rows, from this batch up to the next one of the same key,
-// that a back end other than Stock takes. A row with from_n = to_n = 0 says that none is taken.
+// that a back end other than Stock takes: StreamedCusolver where it alone is ahead, LoopedCusolver
+// where the loop is on one stream already. A row with from_n = to_n = 0 says that none is taken.
 struct Interval {
   Routine routine;
   Rival rival;

@@ -192,7 +192,7 @@ constexpr Backend measured(
       dtype,
       problem.batch,
       less);
-  // Which streams can be had changes from call to call; only the loop has their bits.
+  // Which streams can be had changes from call to call, and only the loop has their bits.
   const bool varies = found == Backend::StreamedCusolver && rival != Rival::Loop;
   return facts.deterministic && varies ? Backend::Stock : found;
 }
@@ -219,6 +219,9 @@ constexpr Backend choose(
     return Backend::BatchedCublas;
   }
   const Backend found = measured(op, dtype, problem, preference, facts);
+  if (found == Backend::LoopedCusolver && can(Backend::StreamedCusolver)) {
+    return Backend::StreamedCusolver;
+  }
   if (found != Backend::Stock && can(found)) {
     return found;
   }
