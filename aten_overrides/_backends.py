@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aten_overrides._names import LOOP_OPS
+
 
 @dataclass(frozen=True)
 class BackendFacts:
@@ -25,8 +27,9 @@ class BackendFacts:
 BACKENDS = (
     BackendFacts(
         name="batched_cublas",
-        ops=("lu_factor", "lu_solve"),
-        what="one cuBLAS call for up to 65535 matrices (getrfBatched, square only; getrsBatched)",
+        ops=("lu_factor", "lu_solve", "geqrf"),
+        what="one cuBLAS call for up to 65535 matrices (getrfBatched, square only; getrsBatched; "
+        "geqrfBatched)",
         synchronises=False,
         capturable="yes",
         deterministic="yes, measured",
@@ -35,22 +38,22 @@ BACKENDS = (
     ),
     BackendFacts(
         name="looped_cusolver",
-        ops=("lu_factor", "lu_solve", "eigh"),
+        ops=("lu_factor", "lu_solve", "eigh", *LOOP_OPS),
         what="one cuSOLVER call per matrix on the current stream",
         synchronises=False,
         capturable="yes",
         deterministic="yes, measured",
-        workspace="one getrf workspace, and up to 9 bytes per matrix",
+        workspace="that of one matrix; lu_factor: and up to 9 bytes per matrix",
         needs="nothing",
     ),
     BackendFacts(
         name="streamed_cusolver",
-        ops=("lu_factor", "lu_solve", "eigh"),
+        ops=("lu_factor", "lu_solve", "eigh", *LOOP_OPS),
         what="the same calls, dealt out to auxiliary streams with a cuSOLVER handle each",
         synchronises=False,
         capturable="once the streams exist: a call before the capture creates them",
         deterministic="the loop's bits, measured",
-        workspace="one getrf workspace per stream; about 100 MiB per handle, kept",
+        workspace="that of one matrix per stream; about 100 MiB per handle, kept",
         needs="memory for the handles (ATEN_OVERRIDES_STREAMS)",
     ),
     BackendFacts(
@@ -108,7 +111,7 @@ BACKENDS = (
     ),
     BackendFacts(
         name="stock",
-        ops=("lu_factor", "lu_solve", "eigh"),
+        ops=("lu_factor", "lu_solve", "eigh", *LOOP_OPS),
         what="the wheel's own function; MAGMA's batched LU up to torch 2.14, its own kernel since",
         synchronises=True,
         capturable="not where it is MAGMA",

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from aten_overrides import _device, _select, _stock_rule
 from aten_overrides._errors import UserError
-from aten_overrides._names import EIGH_OPS, PREFERENCES, dtype_name, one_of, op_name, short_name
+from aten_overrides._names import (
+    EIGH_OPS,
+    LOOP_OPS,
+    PREFERENCES,
+    dtype_name,
+    one_of,
+    op_name,
+    short_name,
+)
 from aten_overrides._select import Candidate, Facts, Native, Problem
 from aten_overrides.tables import nearest
 from aten_overrides.tables.nearest import Used
@@ -154,7 +162,7 @@ def explain(
     name = short_name(op)
     if name not in _explain_solve.COMPOSED:
         name = op_name(op)
-        if name not in (*EIGH_OPS, "lu_solve"):
+        if name not in (*EIGH_OPS, *LOOP_OPS, "lu_solve"):
             _lu_factor_only(op)
     _check_solve_options(name, nrhs, adjoint)
     question = Question(
@@ -172,6 +180,10 @@ def explain(
         from aten_overrides import _explain_eigh
 
         return _explain_eigh.explain(question, problem_of(shape), gpu)
+    if question.op in LOOP_OPS:
+        from aten_overrides import _explain_loops
+
+        return _explain_loops.explain(question, problem_of(shape), gpu)
     return Explainer(gpu).explain(question, problem_of(shape, pivot))
 
 
@@ -255,7 +267,8 @@ def _lu_factor_only(op: str) -> str:
     if name != "lu_factor":
         raise UserError(
             f"there is no measured choice for {name} yet, only for lu_factor (and what is made of "
-            "it: det), and for single problems of lu_solve, solve, inv, eigh and eigvalsh"
+            "it: det), and for single problems of lu_solve, solve, inv, eigh, eigvalsh, "
+            f"{', '.join(LOOP_OPS)}"
         )
     return name
 

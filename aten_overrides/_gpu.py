@@ -11,11 +11,24 @@ from typing import Any
 from aten_overrides import _abi
 from aten_overrides._cache import cache_dir
 from aten_overrides._errors import UserError
-from aten_overrides._names import DTYPES, OPS, PREFERENCES
+from aten_overrides._loops import LoopQuestion, RawLoop
+from aten_overrides._names import DTYPES, LOOP_OPS, OPS, PREFERENCES
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent / "lib"
-ENTRY_BITS = {"lu_factor": 1, "lu_solve": 2, "eigh": 4}
+ENTRY_BITS = {
+    "lu_factor": 1,
+    "lu_solve": 2,
+    "eigh": 4,
+    "geqrf": 8,
+    "orgqr": 16,
+    "ormqr": 32,
+    "cholesky": 64,
+    "cholesky_inverse": 128,
+    "ldl_factor": 256,
+    "cholesky_solve": 512,
+}
 ENTRY_NAMES = {"eigh": "linalg_eigh"}  # of the operations whose entry has another name
+NO_STUB = ("cholesky_solve",)  # whose function torch tells nobody: not among Library.entries()
 STOCK_LIBRARY, STOCK_MAGMA, STOCK_KERNEL = range(3)
 _ROUTE_NUMBERS = 16
 _WHY = 1000
@@ -132,6 +145,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "eigh": (_I32, (_I32, _I64, _I64, *(_I32,) * 3, *(ctypes.c_void_p,) * 3, *_WHY_ARGS)),
     "eigh_route": (_I32, (_I32, _I64, _I64, *(_I32,) * 5)),
     "eigh_workspace": (_I64, (_I64,)),
+    "loop_route": (_I32, (ctypes.POINTER(RawLoop),)),
+    "loop_measured": (_I32, (_I32,)),
     "force_route": (_I32, (_I32, _I32)),
     "route_name": (ctypes.c_char_p, (_I32,)),
     "prefer": (_I32, (_I32, *_WHY_ARGS)),
@@ -330,6 +345,15 @@ class Library:
             capturing,
         )
         return str(self.call("route_name", number).decode())
+
+    def loop_route(self, question: LoopQuestion) -> str:
+        """The route that an operation of LOOP_OPS would choose."""
+        number = self.call("loop_route", ctypes.byref(question.raw()))
+        return str(self.call("route_name", number).decode())
+
+    def loop_measured(self, op: str) -> bool:
+        """Whether an operation of LOOP_OPS leaves torch's own function anywhere."""
+        return bool(self.call("loop_measured", LOOP_OPS.index(op)))
 
     def eigh_workspace(self, mib: int = -1) -> int:
         """MiB of workspace that a batched routine may take per call; sets it if not negative."""

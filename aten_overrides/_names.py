@@ -10,7 +10,20 @@ from collections.abc import Sequence
 
 from aten_overrides._errors import UserError
 
-OPS = ("lu_factor", "lu_solve", "geqrf", "gels", "eigh", "eigvalsh")
+OPS = (
+    "lu_factor",
+    "lu_solve",
+    "geqrf",
+    "gels",
+    "eigh",
+    "eigvalsh",
+    "orgqr",
+    "ormqr",
+    "cholesky",
+    "cholesky_solve",
+    "cholesky_inverse",
+    "ldl_factor",
+)
 DTYPES = ("float32", "float64", "complex64", "complex128")
 BACKENDS = ("batched_cublas", "looped_cusolver", "streamed_cusolver", "stock", "batched_native")
 # Of csrc/linalg/EighBackend.h; eigvalsh is eigh without eigenvectors.
@@ -32,6 +45,18 @@ LU_SOLVE_BACKENDS = (
     "streamed_cusolver",
     "stock",
 )
+# Of csrc/package/select/LoopBackend.h, in the order of its Op, Backend and Rival.
+LOOP_OPS = (
+    "geqrf",
+    "orgqr",
+    "ormqr",
+    "cholesky",
+    "cholesky_solve",
+    "cholesky_inverse",
+    "ldl_factor",
+)
+LOOP_BACKENDS = ("looped_cusolver", "streamed_cusolver", "batched_cublas", "stock")
+LOOP_RIVALS = ("loop", "batched_cublas", "batched_cusolver", "magma")
 PREFERENCES = ("default", "cusolver", "magma", "cublas", "native")
 
 # Operations that have no function of their own in a linalg library.
@@ -42,6 +67,7 @@ MADE_OF = {
     "det": "lu_factor",
     "slogdet": "lu_factor",
     "logdet": "lu_factor",
+    "qr": "geqrf and orgqr",
 }
 
 _DTYPE_ALIASES = {

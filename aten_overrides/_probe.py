@@ -48,8 +48,7 @@ def source_files() -> list[Path]:
     folders = (csrc / "linalg", csrc / "linalg" / "native", csrc / "package" / "gpu")
     kinds = (".cpp", ".h", ".cu", ".cuh")
     found = [path for folder in folders for path in folder.glob("*") if path.suffix in kinds]
-    for name in ("Choice.h", "ChoiceApi.h", "TableApi.h"):
-        found.append(csrc / "package" / "select" / name)
+    found += (csrc / "package" / "select").glob("*.h")
     found.append(ROOT / "CMakeLists.txt")
     return sorted(path for path in found if path.is_file())
 

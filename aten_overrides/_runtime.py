@@ -14,6 +14,7 @@ from typing import Any
 
 from aten_overrides import _abi, _gpu, _log, _preference
 from aten_overrides._errors import UserError
+from aten_overrides._names import LOOP_OPS
 
 OPS = tuple(_gpu.ENTRY_BITS)
 # Left to torch from this release on, unless they are named: it has a batched route of its own.
@@ -71,9 +72,20 @@ def loaded_library() -> _gpu.Library | None:
     return _State.library
 
 
-def default_ops(release: tuple[int, int]) -> tuple[str, ...]:
-    """The operations that enable() overrides in a torch release unless they are named."""
-    return tuple(op for op in OPS if release < LEFT_SINCE.get(op, (release[0] + 1, 0)))
+def default_ops(release: tuple[int, int], measured: Iterable[str] = ()) -> tuple[str, ...]:
+    """The operations that enable() overrides in a torch release unless they are named.
+
+    ``measured``: those of LOOP_OPS for which anything was measured ahead of torch's own function;
+    the others stay torch's.
+    """
+    left = {op for op, since in LEFT_SINCE.items() if release >= since}
+    left |= set(LOOP_OPS) - set(measured)
+    return tuple(op for op in OPS if op not in left)
+
+
+def measured_loops(library: _gpu.Library) -> tuple[str, ...]:
+    """The operations of LOOP_OPS that the library takes from torch somewhere."""
+    return tuple(op for op in LOOP_OPS if library.loop_measured(op))
 
 
 def _ops_of(only: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -163,11 +175,13 @@ def _set_table(library: _gpu.Library, notes: list[str]) -> None:
 
 
 def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Status:
-    """Send lu_factor, lu_solve and eigh on CUDA tensors, and all that is made of them, through the
-    measured choice of back ends. Idempotent; a later call changes the settings.
+    """Send lu_factor, lu_solve, eigh and the loops of cuSOLVER calls (_names.LOOP_OPS) on CUDA
+    tensors, and all that is made of them, through the measured choice of back ends.
+    Idempotent; a later call changes the settings.
 
     ``only``: names of the operations to override; the others are given back. Without it torch 2.12
-    and later keep their own eigh. ``strict``: raise
+    and later keep their own eigh, and every torch a loop that nothing was measured ahead of.
+    ``strict``: raise
     where a call could not take its first choice. Settings apply to the whole process. UserError,
     with torch left as it was, if there is no gpu library for exactly this torch.
     """
@@ -180,7 +194,7 @@ def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Sta
         first = _State.status is None
         library = _load(torch)
         if only is None:
-            ops = default_ops(_abi.torch_build(torch).release)
+            ops = default_ops(_abi.torch_build(torch).release, measured_loops(library))
         linalg = _abi.wheel_linalg(torch)
         # Before all that takes time: other threads may be about to make their first call.
         library.guard(linalg)

@@ -12,18 +12,29 @@ from typing import Any
 
 from aten_overrides import _compile
 from aten_overrides._errors import UserError
+from aten_overrides._loops import LoopQuestion, RawLoop
 from aten_overrides._names import (
     BACKENDS,
     DTYPES,
     EIGH_BACKENDS,
     EIGH_OPS,
+    LOOP_BACKENDS,
+    LOOP_OPS,
+    LOOP_RIVALS,
     LU_SOLVE_BACKENDS,
     OPS,
     PREFERENCES,
 )
 
 TABLE_UNITS = ("CostTable.cpp", "Completion.cpp", "TableApi.cpp")
-ALL_UNITS = (*TABLE_UNITS, "TableChoice.cpp", "ChoiceApi.cpp", "EighApi.cpp", "LuSolveApi.cpp")
+ALL_UNITS = (
+    *TABLE_UNITS,
+    "TableChoice.cpp",
+    "ChoiceApi.cpp",
+    "EighApi.cpp",
+    "LuSolveApi.cpp",
+    "LoopApi.cpp",
+)
 LIBRARY = "aten_overrides_select"
 
 
@@ -138,6 +149,11 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "lu_solve": (_I32, (_I32, _I64, _I64, _I64, *(_I32,) * 7, _I64)),
     "lu_solve_rejected": (ctypes.c_char_p, (_I32, _I32, _I64, _I64, _I64, *(_I32,) * 7, _I64)),
     "lu_solve_backend_name": (ctypes.c_char_p, (_I32,)),
+    "loop_backend": (_I32, (ctypes.POINTER(RawLoop),)),
+    "loop_infeasible": (ctypes.c_char_p, (ctypes.POINTER(RawLoop), _I32)),
+    "loop_rival": (_I32, (ctypes.POINTER(RawLoop),)),
+    "loop_measured": (_I32, (_I32,)),
+    "loop_backend_name": (ctypes.c_char_p, (_I32,)),
 }
 _INT64_MAX = 2**63 - 1
 
@@ -287,6 +303,31 @@ class Library:
         """Names of lu_solve's back ends in the library's own order."""
         names: list[str] = []
         while (name := self.call("lu_solve_backend_name", len(names))) is not None:
+            names.append(str(name.decode()))
+        return tuple(names)
+
+    def loop(self, question: LoopQuestion) -> str:
+        """The back end that an operation of LOOP_OPS takes."""
+        return LOOP_BACKENDS[self.call("loop_backend", ctypes.byref(question.raw()))]
+
+    def loop_infeasible(self, backend: str, question: LoopQuestion) -> str | None:
+        """Why a back end cannot take a problem of LOOP_OPS, or None if it can."""
+        number = LOOP_BACKENDS.index(backend)
+        reason = self.call("loop_infeasible", ctypes.byref(question.raw()), number)
+        return None if reason is None else str(reason.decode())
+
+    def loop_rival(self, question: LoopQuestion) -> str:
+        """What torch's own function does with a problem: one of LOOP_RIVALS."""
+        return LOOP_RIVALS[self.call("loop_rival", ctypes.byref(question.raw()))]
+
+    def loop_measured(self, op: str) -> bool:
+        """Whether an operation of LOOP_OPS leaves torch's own function anywhere."""
+        return bool(self.call("loop_measured", LOOP_OPS.index(op)))
+
+    def loop_backend_names(self) -> tuple[str, ...]:
+        """Names of the back ends of LOOP_OPS in the library's own order."""
+        names: list[str] = []
+        while (name := self.call("loop_backend_name", len(names))) is not None:
             names.append(str(name.decode()))
         return tuple(names)
 

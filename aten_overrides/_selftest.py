@@ -41,7 +41,8 @@ def _install_and_restore(library: _gpu.Library) -> str | None:
     own = str(library.path)
     with _runtime.enabled() as status:
         ours = {entry.name for entry in library.entries() if entry.current == own}
-    if ours != {_gpu.ENTRY_NAMES.get(op, op) for op in status.ops}:
+    wanted = [op for op in status.ops if op not in _gpu.NO_STUB]
+    if ours != {_gpu.ENTRY_NAMES.get(op, op) for op in wanted}:
         return f"enabled, {', '.join(sorted(ours)) or 'nothing'} was ours"
     after = _entries(library)
     changed = [name for name, address in after.items() if address != before[name]]

@@ -36,7 +36,11 @@ def integers(text: str) -> tuple[int, ...]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("op", help="operation: lu_factor, lu_solve, solve, inv, eigh or eigvalsh")
+    parser.add_argument(
+        "op",
+        help="operation: lu_factor, lu_solve, solve, inv, eigh, eigvalsh, geqrf, orgqr, ormqr, "
+        "cholesky, cholesky_solve, cholesky_inverse or ldl_factor",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--shape", type=integers, help="shape of the input: batch,m,n")
     what.add_argument(

@@ -92,7 +92,8 @@ def forcing(op: str, route: str | None) -> Iterator[None]:
     from aten_overrides import _runtime
 
     torch = _runtime.import_torch()
-    with _runtime.enabled():
+    entry = "eigh" if op == "eigvalsh" else op  # which a torch may keep unless it is named
+    with _runtime.enabled() as status, _runtime.enabled((*status.ops, entry)):
         library = _runtime.loaded_library()
         assert library is not None
         before = torch._C._get_linalg_preferred_backend()

@@ -71,7 +71,8 @@ def switch(torch: Any, library: Library, ours: bool) -> None:
     cheap as it can be between two samples.
     """
     if ours:
-        library.install(_abi.wheel_linalg(torch), OPS)
+        status = _runtime.current_status()
+        library.install(_abi.wheel_linalg(torch), status.ops if status is not None else OPS)
     else:
         library.restore()
 

@@ -2,7 +2,9 @@
 
 #include "Eigh.h"
 #include "Entries.h"
+#include "../select/LoopApi.h"
 #include "Kernels.h"
+#include "LoopPlan.h"
 #include "NativeLu.h"
 #include "Observe.h"
 #include "Plan.h"
@@ -155,6 +157,27 @@ int32_t aten_overrides_gpu_eigh_route(
       {batch, n, vectors != 0},
       static_cast<gpu::choice::Preference>(preference),
       {lanes, batched != 0, /*stock=*/true, capturing != 0}));
+}
+
+int32_t aten_overrides_gpu_loop_route(const aten_overrides_select_loop* loop) noexcept {
+  if (loop->op < 0 || loop->op >= gpu::loops::kOps || !known_dtype(loop->dtype) ||
+      loop->preference < 0 ||
+      loop->preference > static_cast<int32_t>(gpu::choice::Preference::Native)) {
+    return -1;
+  }
+  return static_cast<int32_t>(gpu::route_of(gpu::loops::choose(
+      static_cast<gpu::loops::Op>(loop->op),
+      static_cast<gpu::choice::Dtype>(loop->dtype),
+      {loop->batch, loop->m, loop->n, loop->nrhs, loop->hermitian != 0},
+      static_cast<gpu::choice::Preference>(loop->preference),
+      {loop->lanes, loop->magma != 0, loop->capturing != 0, loop->deterministic != 0})));
+}
+
+int32_t aten_overrides_gpu_loop_measured(int32_t op) noexcept {
+  return op >= 0 && op < gpu::loops::kOps &&
+                 gpu::loops::any_measured(static_cast<gpu::loops::Op>(op))
+             ? 1
+             : 0;
 }
 
 int64_t aten_overrides_gpu_eigh_workspace(int64_t mib) noexcept {

@@ -9,17 +9,17 @@
 #define ATEN_OVERRIDES_GPU_API extern "C" __attribute__((visibility("default")))
 
 // Raised whenever a structure or function below changes.
-constexpr int32_t kAtenOverridesGpuApi = 3;
+constexpr int32_t kAtenOverridesGpuApi = 4;
 
 // One call of an operation, or the common part of many.
 struct aten_overrides_gpu_call {
   int64_t batch;
   int64_t m;
   int64_t n;
-  int64_t nrhs;        // 0 for lu_factor
+  int64_t nrhs;        // 0 where there are no right-hand sides
   double ms;           // on the current stream, between before and after; negative: not measured
   const char* reason;  // a static string: why not the first choice; null: it is the first choice
-  int32_t op;          // Choice.h's Op
+  int32_t op;          // see Plan.h
   int32_t dtype;       // Choice.h's Dtype
   int32_t preference;  // Choice.h's Preference
   int32_t route;       // see aten_overrides_gpu_route_name
@@ -42,6 +42,8 @@ enum aten_overrides_gpu_stock : int32_t {
   ATEN_OVERRIDES_GPU_STOCK_MAGMA = 1,    // as measured with torch 2.11
   ATEN_OVERRIDES_GPU_STOCK_KERNEL = 2,   // the batched LU kernel that torch has since 2.15
 };
+
+struct aten_overrides_select_loop;  // see csrc/package/select/LoopApi.h
 
 // The choice of the select library, see csrc/package/select/ChoiceApi.h.
 struct aten_overrides_select_report;
@@ -72,8 +74,8 @@ ATEN_OVERRIDES_GPU_API int32_t
 aten_overrides_gpu_guard(const char* linalg, char* why, int32_t why_size) noexcept;
 
 // Loads the wheel's linalg library if it is not loaded yet, and makes the entries whose bit is set
-// (bit 0 lu_factor, bit 1 lu_solve, bit 2 eigh) ours, the others the wheel's. Calls
-// aten_overrides_gpu_guard.
+// (bit 0 lu_factor, 1 lu_solve, 2 eigh, 3 geqrf, 4 orgqr, 5 ormqr, 6 cholesky, 7 cholesky_inverse,
+// 8 ldl_factor, 9 cholesky_solve) ours, the others the wheel's. Calls aten_overrides_gpu_guard.
 ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_install(
     const char* linalg, uint32_t entries, char* why, int32_t why_size) noexcept;
 
@@ -128,13 +130,21 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_eigh_route(
     int32_t batched,
     int32_t capturing) noexcept;
 
+// The route of an operation of LoopBackend.h, by its number there: see LoopApi.h for the arguments.
+// -1 for unknown values.
+ATEN_OVERRIDES_GPU_API int32_t
+aten_overrides_gpu_loop_route(const aten_overrides_select_loop* loop) noexcept;
+
+// 1 if such an operation leaves the wheel's own function anywhere: if anything was measured.
+ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_loop_measured(int32_t op) noexcept;
+
 // Device memory, in MiB, that a call of eigh or eigvalsh may take as workspace of a batched
 // routine, unless one matrix needs more; larger batches are dealt with in several calls. Negative:
 // as before. Returns the value now.
 ATEN_OVERRIDES_GPU_API int64_t aten_overrides_gpu_eigh_workspace(int64_t mib) noexcept;
 
-// Makes every call of an operation (0 lu_factor, 1 lu_solve, 4 eigh, 5 eigvalsh) take this route,
-// where it is feasible; negative: off. For tests and measurements.
+// Makes every call of an operation (by its number in Plan.h: 0 lu_factor, 1 lu_solve, 4 eigh, ...)
+// take this route, where it is feasible; negative: off. For tests and measurements.
 ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_force_route(int32_t op, int32_t route) noexcept;
 
 ATEN_OVERRIDES_GPU_API const char* aten_overrides_gpu_route_name(int32_t route) noexcept;

@@ -2,6 +2,7 @@
 
 #include "Eigh.h"
 #include "Kernels.h"
+#include "Loops.h"
 #include "Stub.h"
 #include "Wheel.h"
 
@@ -120,15 +121,63 @@ Entry& entry(int index) {
   return entries[index];
 }
 
+void describe(int index, void* ours, uint32_t bit) {
+  entries[index].ours = ours;
+  entries[index].bit = bit;
+}
+
 const bool described = [] {
-  entries[k_lu_factor].ours = reinterpret_cast<void*>(&lu_factor_kernel);
-  entries[k_lu_factor].bit = kLuFactorBit;
-  entries[k_lu_solve].ours = reinterpret_cast<void*>(&lu_solve_kernel);
-  entries[k_lu_solve].bit = kLuSolveBit;
-  entries[k_linalg_eigh].ours = reinterpret_cast<void*>(&eigh_kernel);
-  entries[k_linalg_eigh].bit = kEighBit;
+  describe(k_lu_factor, reinterpret_cast<void*>(&lu_factor_kernel), kLuFactorBit);
+  describe(k_lu_solve, reinterpret_cast<void*>(&lu_solve_kernel), kLuSolveBit);
+  describe(k_linalg_eigh, reinterpret_cast<void*>(&eigh_kernel), kEighBit);
+  describe(k_geqrf, reinterpret_cast<void*>(&geqrf_kernel), kGeqrfBit);
+  describe(k_orgqr, reinterpret_cast<void*>(&orgqr_kernel), kOrgqrBit);
+  describe(k_ormqr, reinterpret_cast<void*>(&ormqr_kernel), kOrmqrBit);
+  describe(k_cholesky, reinterpret_cast<void*>(&cholesky_kernel), kCholeskyBit);
+  describe(
+      k_cholesky_inverse, reinterpret_cast<void*>(&cholesky_inverse_kernel), kCholeskyInverseBit);
+  describe(k_ldl_factor, reinterpret_cast<void*>(&ldl_factor_kernel), kLdlFactorBit);
   return true;
 }();
+
+// ---- cholesky_solve ----
+
+// The one entry that is no dispatch stub: torch takes the function from a linalg library and tells
+// nobody which one it has. So it is the wheel's, found by name, that is given back, whoever
+// registered another one meanwhile.
+struct Helper {
+  // at::native::cuda::detail::LinalgDispatch, which no installed header declares.
+  struct Dispatch {
+    cholesky_solve_fn cholesky_solve_helper;
+  };
+  using Register = void (*)(const Dispatch&);
+
+  Register set = nullptr;
+  std::atomic<cholesky_solve_fn> stock{nullptr};
+  std::atomic<bool> ours{false};
+
+  // Once the wheel's library was loaded. False: this torch does it in some other way.
+  bool found() {
+    if (stock.load() == nullptr) {
+      set = reinterpret_cast<Register>(wheel_symbol(
+          "_ZN2at6native4cuda6detail22registerLinalgDispatchERKNS2_14LinalgDispatchE"));
+      const auto wheels = reinterpret_cast<cholesky_solve_fn>(wheel_symbol(
+          "_ZN2at6native11lazy_linalg27_cholesky_solve_helper_cudaERKNS_6TensorES4_b"));
+      if (set != nullptr) {
+        stock.store(wheels);
+      }
+    }
+    return stock.load() != nullptr;
+  }
+
+  void install(bool wanted) {
+    if (wanted != ours.load()) {
+      set({wanted ? &cholesky_solve_kernel : stock.load()});
+      ours.store(wanted);
+    }
+  }
+};
+Helper helper;
 
 // ---- Installing ----
 
@@ -189,6 +238,9 @@ std::string install_entries(const char* linalg, uint32_t bits) {
       return std::string("torch has no CUDA function for ") + each.name;
     }
   }
+  if ((bits & kCholeskySolveBit) != 0 && !helper.found()) {
+    return "torch has no function for cholesky_solve that could be replaced; leave it out of only=";
+  }
   for (Entry& each : entries) {
     if (each.ours == nullptr) {
       continue;
@@ -203,6 +255,7 @@ std::string install_entries(const char* linalg, uint32_t bits) {
       put(each.slot, each.saved.load());
     }
   }
+  helper.install((bits & kCholeskySolveBit) != 0);
   return {};
 }
 
@@ -221,6 +274,7 @@ uint32_t restore_entries() {
       changed |= each.bit;
     }
   }
+  helper.install(false);
   return changed;
 }
 
@@ -231,7 +285,7 @@ uint32_t installed_entries() {
       bits |= each.bit;
     }
   }
-  return bits;
+  return helper.ours.load() ? bits | kCholeskySolveBit : bits;
 }
 
 EntryView entry_at(int index) {
@@ -242,16 +296,23 @@ EntryView entry_at(int index) {
   return {each.name, get(each.slot), each.saved.load(), each.ours};
 }
 
-at::native::lu_factor_fn stock_lu_factor() {
-  return reinterpret_cast<at::native::lu_factor_fn>(entries[k_lu_factor].saved.load());
-}
+#define DEFINE_STOCK(name, entry)                                                     \
+  at::native::entry##_fn stock_##name() {                                             \
+    return reinterpret_cast<at::native::entry##_fn>(entries[k_##entry].saved.load()); \
+  }
+DEFINE_STOCK(lu_factor, lu_factor)
+DEFINE_STOCK(lu_solve, lu_solve)
+DEFINE_STOCK(eigh, linalg_eigh)
+DEFINE_STOCK(geqrf, geqrf)
+DEFINE_STOCK(orgqr, orgqr)
+DEFINE_STOCK(ormqr, ormqr)
+DEFINE_STOCK(cholesky, cholesky)
+DEFINE_STOCK(cholesky_inverse, cholesky_inverse)
+DEFINE_STOCK(ldl_factor, ldl_factor)
+#undef DEFINE_STOCK
 
-at::native::lu_solve_fn stock_lu_solve() {
-  return reinterpret_cast<at::native::lu_solve_fn>(entries[k_lu_solve].saved.load());
-}
-
-at::native::linalg_eigh_fn stock_eigh() {
-  return reinterpret_cast<at::native::linalg_eigh_fn>(entries[k_linalg_eigh].saved.load());
+cholesky_solve_fn stock_cholesky_solve() {
+  return helper.stock.load();
 }
 
 }  // namespace aten_overrides::gpu

@@ -11,7 +11,13 @@ namespace aten_overrides::gpu {
 constexpr uint32_t kLuFactorBit = 1;
 constexpr uint32_t kLuSolveBit = 2;
 constexpr uint32_t kEighBit = 4;
-constexpr uint32_t kAllBits = kLuFactorBit | kLuSolveBit | kEighBit;
+constexpr uint32_t kGeqrfBit = 8;
+constexpr uint32_t kOrgqrBit = 16;
+constexpr uint32_t kOrmqrBit = 32;
+constexpr uint32_t kCholeskyBit = 64;
+constexpr uint32_t kCholeskyInverseBit = 128;
+constexpr uint32_t kLdlFactorBit = 256;
+constexpr uint32_t kCholeskySolveBit = 512;
 
 // The functions below may be called by any thread at any time.
 

@@ -26,7 +26,7 @@ struct Policy {
   std::atomic<aten_overrides_gpu_stock> stock{ATEN_OVERRIDES_GPU_STOCK_LIBRARY};
   std::atomic<bool> magma_retired{false};
   std::atomic<bool> strict{false};
-  std::array<std::atomic<int>, kOps> forced{-1, -1, -1, -1, -1, -1};
+  std::array<std::atomic<int>, kOps> forced{};  // 1 + route; 0: none
   // Counts the changes after which remembered choices no longer hold.
   std::atomic<uint64_t> generation{1};
 };
@@ -154,6 +154,20 @@ const char* op_name(int op) {
       return "eigh";
     case kEigvalshOp:
       return "eigvalsh";
+    case static_cast<int>(choice::Op::Geqrf):
+      return "geqrf";
+    case kOrgqrOp:
+      return "orgqr";
+    case kOrmqrOp:
+      return "ormqr";
+    case kCholeskyOp:
+      return "cholesky";
+    case kCholeskySolveOp:
+      return "cholesky_solve";
+    case kCholeskyInverseOp:
+      return "cholesky_inverse";
+    case kLdlFactorOp:
+      return "ldl_factor";
     default:
       return "an operation";
   }
@@ -191,7 +205,7 @@ Plan plan_lu_factor(
       native_state()};
   Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
 
-  const int forced = policy.forced[0].load(std::memory_order_relaxed);
+  const int forced = forced_route(static_cast<int>(choice::Op::LuFactor));
   if (forced >= 0) {
     const auto backend = static_cast<Backend>(forced);
     const bool feasible = choice::feasible(choice::Op::LuFactor, dtype, problem, backend, facts).ok;
@@ -276,11 +290,11 @@ bool strict() {
 }
 
 void force_route(int op, int route) {
-  policy.forced[static_cast<size_t>(op)].store(route);
+  policy.forced[static_cast<size_t>(op)].store(route < 0 ? 0 : route + 1);
 }
 
 int forced_route(int op) {
-  return policy.forced[static_cast<size_t>(op)].load(std::memory_order_relaxed);
+  return policy.forced[static_cast<size_t>(op)].load(std::memory_order_relaxed) - 1;
 }
 
 }  // namespace aten_overrides::gpu

@@ -25,10 +25,16 @@ enum class Route : int8_t {
 };
 constexpr int kRoutes = 12;
 
-// Operations by number: Choice.h's Op, and two that are none of its own. Appended only.
+// Operations by number: Choice.h's Op, and others that are none of its own. Appended only.
 constexpr int kEighOp = 4;
 constexpr int kEigvalshOp = 5;  // without eigenvectors
-constexpr int kOps = 6;
+constexpr int kOrgqrOp = 6;
+constexpr int kOrmqrOp = 7;
+constexpr int kCholeskyOp = 8;
+constexpr int kCholeskySolveOp = 9;
+constexpr int kCholeskyInverseOp = 10;
+constexpr int kLdlFactorOp = 11;
+constexpr int kOps = 12;
 
 const char* op_name(int op);
 

@@ -1,0 +1,3 @@
+"""Measured times of the operations that are loops of cuSOLVER calls, and the intervals made of
+them.
+"""
