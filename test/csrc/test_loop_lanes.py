@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 LINALG = Path(__file__).resolve().parents[2] / "aten_overrides" / "csrc" / "linalg"
-LOOPS = ("Getrs", "Potrf", "Potrs", "Geqrf", "Orgqr", "Ormqr", "Syevd", "Syevj", "Sytrf")
+LOOPS = ("Getrs", "Potrf", "Potrs", "Geqrf", "Orgqr", "Ormqr", "Syevd", "Syevj")
 
 # What LoopLanes uses of torch and of CUDASolverLanes.h, in one header.
 FAKES = """
@@ -80,7 +80,9 @@ int main() {
   std::printf("[");
   for (const auto& row : sl::kLoopThresholds) {
     const int64_t ns[] = {1, row.least_n - 1, row.least_n};
-    const int64_t batches[] = {0, 1, 2, row.least_batch - 1, row.least_batch};
+    const int64_t most = row.most_batch;
+    const int64_t batches[] = {
+        0, 1, 2, row.least_batch - 1, row.least_batch, most, most == sl::kAny ? most : most + 1};
     for (const auto n : ns) {
       for (const auto batch : batches) {
         const int before = sl::asked_for_lanes;
@@ -94,9 +96,10 @@ int main() {
         const int always = 1;
 #endif
         std::printf(
-            "{\\"loop\\": %d, \\"least\\": [%lld, %lld], \\"n\\": %lld, \\"batch\\": %lld, "
+            "{\\"loop\\": %d, \\"row\\": [%lld, %lld, %lld], \\"n\\": %lld, \\"batch\\": %lld, "
             "\\"lanes\\": %d, \\"asked\\": %d, \\"always\\": %d},\\n",
             static_cast<int>(row.loop), (long long)row.least_n, (long long)row.least_batch,
+            (long long)row.most_batch,
             (long long)n, (long long)batch, lanes, asked, always);
       }
     }
@@ -139,7 +142,7 @@ class Builder:
         """
         text = (LINALG / "LoopThresholds.h").read_text()
         for name, row in (rows or {}).items():
-            text, count = re.subn(rf"    {{Loop::{name}, [^}}]*}},\n", row, text)
+            text, count = re.subn(rf"    {{Loop::{name}, [^}}]*}},[^\n]*\n", row, text)
             assert count == 1, f"Loop::{name} has {count} rows"
         self._thresholds.write_text(text)
         out = self._folder / "program"
@@ -163,11 +166,12 @@ CUDA = "-DCUDART_VERSION=12040"
 
 
 def test_lanes_are_asked_for_from_the_thresholds_on(build: Callable[..., Any]) -> None:
-    *rows, end = build(CUDA, rows={"Geqrf": "{Loop::Geqrf, 100, 3},"})
+    *rows, end = build(CUDA, rows={"Geqrf": "{Loop::Geqrf, 100, 3, 7},"})
     assert {LOOPS[row["loop"]] for row in rows} == set(LOOPS)
-    assert {row["lanes"] for row in rows if LOOPS[row["loop"]] == "Geqrf"} == {1, 3}
+    assert {row["lanes"] for row in rows if LOOPS[row["loop"]] == "Geqrf"} == {1, 3, 4}
     for row in rows:
-        on = row["n"] >= row["least"][0] and row["batch"] >= row["least"][1]
+        least_n, least_batch, most_batch = row["row"]
+        on = row["n"] >= least_n and least_batch <= row["batch"] <= most_batch
         assert row["asked"] == on, row
         assert row["lanes"] == (min(row["batch"], 4) if on else 1), row
         assert row["always"] == max(1, min(row["batch"], 4)), row
@@ -184,9 +188,9 @@ def test_rocm_gets_one_lane(build: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        {"Geqrf": "{Loop::Orgqr, 9, 9},"},
-        {"Sytrf": ""},
-        {"Syevd": "{Loop::Syevd, 16, 1},"},
+        {"Geqrf": "{Loop::Orgqr, 9, 9, kAny},"},
+        {"Syevj": ""},
+        {"Syevd": "{Loop::Syevd, 16, 1, kAny},"},
     ],
     ids=["out of order", "missing", "one matrix"],
 )

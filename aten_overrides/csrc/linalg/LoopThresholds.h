@@ -18,39 +18,39 @@ enum class Loop : int8_t {
   Ormqr,
   Syevd,
   Syevj,
-  Sytrf,
 };
 
 // n is the order of the square matrices, and the number of reflectors of a matrix for the three
-// loops of QR. Both have to be reached.
+// loops of QR. All three conditions have to hold.
 struct LoopThreshold {
   Loop loop;
   int64_t least_n;
   int64_t least_batch;
+  int64_t most_batch;
 };
 
-// Not measured, or measured to gain nothing.
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+inline constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
-// Syevd: an NVIDIA H200 (2026-11-30; driver 580.159.04, torch 2.11.0+cu130, cuSOLVER 12.0.4), four
-// streams against the loop, of n 2 to 1024 and batch 8 to 128, eigenvalues alone and with
-// eigenvectors: 0.95 to 2.87 times as fast from here on, and no less than 1.23 at n 192 to 512.
+// How many times as fast as the loop four streams were on an NVIDIA H200 (2026-11-30; driver
+// 580.159.04, torch 2.11.0+cu130, cuSOLVER 12.0.4): of batch 4 to 256 and n 64 to 1024, syevd of
+// batch 8 to 128 and n 16 to 1024. Smaller batches were not measured; they are taken as well where
+// two streams gained too (potrs 1.02-2.12, geqrf 1.09-1.96).
 inline constexpr LoopThreshold kLoopThresholds[] = {
-    {Loop::Getrs, kNever, kNever},
-    {Loop::Potrf, kNever, kNever},
-    {Loop::Potrs, kNever, kNever},
-    {Loop::Geqrf, kNever, kNever},
-    {Loop::Orgqr, kNever, kNever},
-    {Loop::Ormqr, kNever, kNever},
-    {Loop::Syevd, 16, 8},
-    {Loop::Syevj, kNever, kNever},
-    {Loop::Sytrf, kNever, kNever},
+    {Loop::Getrs, kNever, kNever, kAny},  // not measured; ATen loops for at most two matrices
+    {Loop::Potrf, 128, 2, 4},             // 1.13-2.58 of potrfBatched; at batch 16 0.40-1.11
+    {Loop::Potrs, 64, 2, kAny},           // 1.02-3.80
+    {Loop::Geqrf, 64, 2, kAny},           // 1.10-1.22 at n = 64, 2.23-3.67 from 256 on
+    {Loop::Orgqr, kNever, kNever, kAny},  // 0.99-1.03
+    {Loop::Ormqr, kNever, kNever, kAny},  // 0.94-1.06
+    {Loop::Syevd, 16, 2, kAny},           // 0.95-2.87
+    {Loop::Syevj, kNever, kNever, kAny},  // not measured
 };
 
 // Whether the loop takes less time on auxiliary streams.
 constexpr bool streams_gain(Loop loop, int64_t n, int64_t batch) noexcept {
   const auto& threshold = kLoopThresholds[static_cast<size_t>(loop)];
-  return n >= threshold.least_n && batch >= threshold.least_batch;
+  return n >= threshold.least_n && batch >= threshold.least_batch && batch <= threshold.most_batch;
 }
 
 constexpr bool every_loop_at_its_place() noexcept {
@@ -60,7 +60,7 @@ constexpr bool every_loop_at_its_place() noexcept {
       return false;
     }
   }
-  return place == static_cast<size_t>(Loop::Sytrf) + 1;
+  return place == static_cast<size_t>(Loop::Syevj) + 1;
 }
 
 static_assert(every_loop_at_its_place(), "kLoopThresholds: one row for each Loop, in its order");
