@@ -162,8 +162,11 @@ class Patched:
     def __init__(self, entries: list[str], names: list[str]) -> None:
         self.lanes, self.memory_mib, self.made = 4, 512, 0
         self.ours = True
+        self.always = False
+        self.selected: list[str] = []
         self.loaded = SimpleNamespace(
             facts={"entries": entries},
+            select=self.selected.extend,
             restore=lambda: setattr(self, "ours", False),
             entries=lambda: [self._entry(name, entries) for name in names],
         )
@@ -193,6 +196,12 @@ class Patched:
             return -1
         self.lanes, self.memory_mib = lanes, memory_mib
         return 0
+
+    def loops_always(self, always: bool) -> None:
+        self.always = always
+
+    def loop_on(self, loop: int, n: int, batch: int) -> bool:
+        return loop == 6  # syevd
 
     def created(self, device: int = 0) -> int:
         return self.made

@@ -61,10 +61,10 @@ unchanged/patched-nomagma         patched-nomagma      15 s   60 s  with others 
         )
 
 
-def test_all_but_upstreams_tests_take_at_most_seven_minutes_on_an_h200() -> None:
+def test_all_but_upstreams_tests_take_at_most_nine_minutes_on_an_h200() -> None:
     jobs = plan.jobs([part for part in plan.PARTS if part != "upstream"])
     text = suite_patchset.plan_text(jobs).splitlines()[-1]
-    assert float(text.split("about ")[1].split()[0]) <= 7.0, text
+    assert float(text.split("about ")[1].split()[0]) <= 9, text
     assert all(job.timeout <= 300 for job in plan.jobs(list(plan.PARTS)))
     assert {job.part for job in plan.jobs(list(plan.PARTS))} == plan.PARTS.keys()
 

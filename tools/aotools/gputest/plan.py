@@ -22,6 +22,7 @@ PARTS: dict[str, str] = {
     "cliff": "solve_ex at n = 511, 512, 513, and every route of lu_factor_ex there",
     "allocs": "allocator calls a call of lu_factor_ex and others makes",
     "lanes": "auxiliary streams against the loop: speed, bits, graphs, threads, memory",
+    "eigh": "eigh and eigvalsh: time against the unpatched source, errors, NaN, a graph",
     "unchanged": "operations that the series must not change",
     "routes": "correctness of every route: residuals, pivots, info, bad matrices",
     "solve": "lu_solve: correctness of every route, and times, unpatched against patched",
@@ -119,9 +120,21 @@ def _lanes() -> list[Job]:
     return [
         Job("lanes", "speed", library, "part_lanes:speed", 35, 90),
         Job("lanes", "limits", library, "part_lanes:limits", 12, 60),
+        Job("lanes", "loops", library, "part_loops:run", 35, 60),
         Job("lanes", "graphs", "patched-magma", "part_lanes:graphs", 15, 60, timed=False),
         Job("lanes", "threads", library, "part_lanes:threads", 15, 90, timed=False),
         Job("lanes", "environment", library, "part_lanes:off", 12, 60, {}, one_stream, timed=False),
+    ]
+
+
+def _eigh() -> list[Job]:
+    jobs = [
+        Job("eigh", library, library, "part_eigh:times", 15, 45)
+        for library in ("patched-nomagma", "unpatched-nomagma")
+    ]
+    return [
+        *jobs,
+        Job("eigh", "values", "patched-nomagma", "part_eigh:values", 25, 60, timed=False),
     ]
 
 
@@ -164,6 +177,7 @@ def jobs(
         "cliff": _cliff,
         "allocs": _allocs,
         "lanes": _lanes,
+        "eigh": _eigh,
         "unchanged": _unchanged,
         "routes": _routes,
         "solve": _solve,

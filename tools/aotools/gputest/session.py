@@ -103,6 +103,24 @@ class Patched:
         )
         return code
 
+    @property
+    def has_loops(self) -> bool:
+        """Whether the library holds the other loops: auxiliary-streams-loops or later."""
+        return hasattr(self._library, "aten_linalg_patched_loops_always")
+
+    def loops_always(self, always: bool) -> None:
+        """Whether the other loops use auxiliary streams whatever the thresholds say."""
+        self._library.aten_linalg_patched_loops_always(ctypes.c_int(always))
+
+    def loop_on(self, loop: int, n: int, batch: int) -> bool:
+        """Whether the thresholds turn on a loop, counted in the order of LoopThresholds.h."""
+        answer: int = self._library.aten_linalg_patched_loop_on(
+            ctypes.c_int(loop), ctypes.c_int64(n), ctypes.c_int64(batch)
+        )
+        if answer < 0:
+            raise ValueError(f"LoopThresholds.h has no row {loop}")
+        return bool(answer)
+
     def created(self, device: int = 0) -> int:
         """Auxiliary streams with a handle that exist."""
         count: int = self._library.aten_linalg_patched_created_lanes(ctypes.c_int(device))

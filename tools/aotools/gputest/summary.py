@@ -14,6 +14,7 @@ from aotools.gputest.record import Record, Row
 
 CLIFF_GOAL = 1.10  # 512 against 511
 REGRET_GOAL = 1.10  # against the best library route
+EIGH_GOAL = 1.10  # against the unpatched source
 DEFAULT_LANES = 4
 JUDGED = ("patched-magma", "patched-nomagma")
 ROUTE_LIBRARY = "patched-magma"
@@ -171,10 +172,31 @@ def allocation_checks(record: Record) -> list[Row]:
     return rows
 
 
+def eigh_checks(record: Record) -> list[Row]:
+    """eigh and eigvalsh with the series against the unpatched source."""
+    timed = {
+        (row["op"], row["dtype"], row["batch"], row["n"], row["library"]): row["ms"]
+        for row in record.points
+        if row.get("job", "").startswith("eigh/")
+    }
+    rows = []
+    for op, dtype, batch, n in unique(key[:4] for key in timed):
+        ours, theirs = (
+            timed.get((op, dtype, batch, n, f"{name}-nomagma")) for name in ("patched", "unpatched")
+        )
+        if ours is None or theirs is None:
+            continue
+        params = {"op": op, "dtype": dtype, "batch": batch, "n": n}
+        value = {"ms": ours, "unpatched_ms": theirs, "times_as_fast": round(theirs / ours, 2)}
+        name = "eigh: time against the unpatched source"
+        rows.append(_row(name, params, ours <= EIGH_GOAL * theirs, value, ""))
+    return rows
+
+
 def checks(record: Record) -> list[Row]:
     """All checks that span jobs."""
     own = cliff_checks(record) + regret_checks(record) + allocation_checks(record)
-    return own + summary_solve.checks(record)
+    return own + eigh_checks(record) + summary_solve.checks(record)
 
 
 def _row(name: str, params: Row, ok: bool, value: Any, reason: str) -> Row:

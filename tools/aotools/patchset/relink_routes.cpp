@@ -7,6 +7,10 @@
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
 #include <ATen/ops/arange.h>
 
+#if __has_include(<ATen/native/cuda/linalg/LoopLanes.h>)
+#include <ATen/native/cuda/linalg/LoopLanes.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -167,3 +171,24 @@ ATEN_LINALG_PATCHED_API int aten_linalg_patched_created_lanes(int device) {
 ATEN_LINALG_PATCHED_API void aten_linalg_patched_release_lanes() {
   at::native::solver_lanes::release_lanes();
 }
+
+#if __has_include(<ATen/native/cuda/linalg/LoopLanes.h>)
+
+// Whether the other loops use auxiliary streams whatever LoopThresholds.h says: 1 or 0.
+ATEN_LINALG_PATCHED_API void aten_linalg_patched_loops_always(int always) {
+  at::native::solver_lanes::set_streams_always(always != 0);
+}
+
+// Whether LoopThresholds.h turns the loop on, which is counted in the order of its rows: 1 or 0; -1:
+// there is no such loop.
+ATEN_LINALG_PATCHED_API int aten_linalg_patched_loop_on(int loop, int64_t n, int64_t batch) {
+  namespace lanes = at::native::solver_lanes;
+  for (const auto& row : lanes::kLoopThresholds) {
+    if (static_cast<int>(row.loop) == loop) {
+      return lanes::streams_gain(row.loop, n, batch) ? 1 : 0;
+    }
+  }
+  return -1;
+}
+
+#endif
