@@ -68,5 +68,6 @@ def test_the_table_shows_both_preferences() -> None:
         "\n".join(line for line in text.splitlines() if "512" in line or "lu_solve" in line),
         """\
 lu_solve: ms unpatched -> patched, without a preference and with cusolver
-float32         8 x  512,    3 T      2.0000 ->   1.0000 ( 2.00x)     28.1000 ->   1.1000 (25.55x)""",
+float32         8 x  512,    3 T      2.0000 ->   1.0000 ( 2.00x)     28.1000 ->   1.1000 (25.55x)\
+""",
     )
