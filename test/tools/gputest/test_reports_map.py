@@ -51,8 +51,10 @@ def name_of(node: ast.expr) -> str | None:
     if isinstance(node, ast.JoinedStr):
         parts = []
         for each in node.values:
-            put_in = isinstance(each, ast.FormattedValue)
-            parts.append(f"{{{ast.unparse(each.value)}}}" if put_in else str(each.value))
+            if isinstance(each, ast.FormattedValue):
+                parts.append(f"{{{ast.unparse(each.value)}}}")
+            elif isinstance(each, ast.Constant):
+                parts.append(str(each.value))
         return "".join(parts)
     return None
 

@@ -17,6 +17,8 @@
 #include <ATen/native/cuda/linalg/LUSolveRoutes.h>
 #include <ATen/ops/empty.h>
 
+#include <optional>
+
 namespace aten_overrides::gpu {
 namespace {
 
@@ -58,34 +60,16 @@ void lu_solve_cusolver(const Call& call, int lane_count) {
   });
 }
 
-// By a route other than stock's.
-void lu_solve_by(const Plan& plan, const Call& call) {
-  switch (plan.route) {
-    case Route::BatchedNative:
-    case Route::BlockedNative:
-      lu_solve_native(native_systems(call), plan.route == Route::BatchedNative);
-      break;
-    case Route::BatchedCublas:
-      routes::batched_cublas(call);
-      break;
-    case Route::TriangularCublas:
-      routes::triangular_cublas(call, exchange_rows);
-      break;
-    default:
-      lu_solve_cusolver(call, plan.lanes);
-  }
-}
-
 // Whether stock's function may go to MAGMA without having been asked to.
-bool may_be_magma(const Call& call, choice::Preference preference) {
+bool may_be_magma(const Tensor& B, TransposeType trans, choice::Preference preference) {
   return stock_kind() == ATEN_OVERRIDES_GPU_STOCK_MAGMA &&
          preference != choice::Preference::Magma &&
          forced_route(static_cast<int>(choice::Op::LuSolve)) < 0 &&
          stock_lu_solve_may_be_magma(
-             at::native::batchCount(call.B),
-             call.n,
-             call.B.size(-1),
-             call.trans != TransposeType::NoTranspose);
+             at::native::batchCount(B),
+             B.size(-2),
+             B.size(-1),
+             trans != TransposeType::NoTranspose);
 }
 
 }  // namespace
@@ -102,7 +86,8 @@ void lu_solve_kernel(const Tensor& LU, const Tensor& pivots, const Tensor& B, Tr
   const Call call = routes::systems_of(LU, pivots, B, trans);
   const lu_solve::Problem problem{
       call.batch(), call.n, call.nrhs(), trans != TransposeType::NoTranspose, call.sharing.regular};
-  const auto observed = [&](const Plan& plan) {
+  Plan plan = plan_lu_solve(dtype, LU.scalar_type(), problem, preference);
+  const auto described = [&] {
     return aten_overrides_gpu_call{
         at::native::batchCount(B),
         call.n,
@@ -119,22 +104,34 @@ void lu_solve_kernel(const Tensor& LU, const Tensor& pivots, const Tensor& B, Tr
         1,
         plan.capturing};
   };
-  const Plan plan = plan_lu_solve(dtype, LU.scalar_type(), problem, preference);
-  const Observed first(observed(plan));
-  if (plan.route != Route::Stock) {
-    lu_solve_by(plan, call);
-    return;
+  const Observed observed(described());
+  std::optional<Observed> observed_next;
+  if (plan.route == Route::Stock && may_be_magma(B, trans, preference)) {
+    MagmaCall magma(static_cast<int>(choice::Op::LuSolve), B);
+    const char* failed = magma.run([&] { stock_lu_solve()(LU, pivots, B, trans); });
+    if (failed == nullptr) {
+      return;
+    }
+    plan = plan_lu_solve(dtype, LU.scalar_type(), problem, preference, failed);
+    observed_next.emplace(described());
   }
-  const auto stock = [&] { stock_lu_solve()(LU, pivots, B, trans); };
-  if (!may_be_magma(call, preference)) {
-    stock();
-    return;
-  }
-  MagmaCall magma(static_cast<int>(choice::Op::LuSolve), B);
-  if (const char* failed = magma.run(stock)) {
-    const Plan next = plan_lu_solve(dtype, LU.scalar_type(), problem, preference, failed);
-    const Observed second(observed(next));
-    lu_solve_by(next, call);
+  switch (plan.route) {
+    case Route::BatchedNative:
+    case Route::BlockedNative:
+      lu_solve_native(native_systems(call), plan.route == Route::BatchedNative);
+      break;
+    case Route::BatchedCublas:
+      routes::batched_cublas(call);
+      break;
+    case Route::LoopedCusolver:
+    case Route::StreamedCusolver:
+      lu_solve_cusolver(call, plan.lanes);
+      break;
+    case Route::TriangularCublas:
+      routes::triangular_cublas(call, exchange_rows);
+      break;
+    default:
+      stock_lu_solve()(LU, pivots, B, trans);
   }
 }
 
