@@ -1,7 +1,7 @@
 #define TORCH_ASSERT_ONLY_METHOD_OPERATORS
 
 #include <ATen/cuda/CUDAContext.h>
-#include <ATen/native/cuda/linalg/CUDASolverLanes.h>
+#include <ATen/native/cuda/linalg/LoopLanes.h>
 #include <ATen/native/cuda/linalg/StreamedQR.h>
 
 #if defined(CUDART_VERSION) && !defined(USE_ROCM)
@@ -57,34 +57,6 @@ STREAMED_QR(Zun, c10::complex<double>, cuDoubleComplex, CUDA_C_64F)
 
 #undef STREAMED_QR
 
-// What the calls on one stream share, once for each stream: device workspace and an info, which
-// only reports an invalid argument. It comes from the current stream and is released there.
-class Workspaces {
- public:
-  Workspaces(int lanes, int64_t bytes)
-      : lane_bytes_((bytes + kInfoBytes - 1) / kInfoBytes * kInfoBytes + kInfoBytes),
-        memory_(at::cuda::getCUDADeviceAllocator()->allocate(lane_bytes_ * lanes)) {}
-
-  template <class scalar_t>
-  scalar_t* work(int lane) const {
-    return reinterpret_cast<scalar_t*>(start(lane) + kInfoBytes);
-  }
-
-  int* info(int lane) const {
-    return reinterpret_cast<int*>(start(lane));
-  }
-
- private:
-  static constexpr int64_t kInfoBytes = 256;  // so that workspaces are aligned as allocations are
-
-  char* start(int lane) const {
-    return static_cast<char*>(memory_.get()) + lane_bytes_ * lane;
-  }
-
-  int64_t lane_bytes_;
-  at::DataPtr memory_;
-};
-
 template <class scalar_t>
 void geqrf_on(int lanes, const Tensor& input, const Tensor& tau) {
   constexpr auto type = Routines<scalar_t>::kType;
@@ -112,8 +84,10 @@ void geqrf_on(int lanes, const Tensor& input, const Tensor& tau) {
       type,
       &device_bytes,
       &host_bytes));
-  const Workspaces device(lanes, static_cast<int64_t>(device_bytes));
-  const auto host = at::getCPUAllocator()->allocate(host_bytes * lanes);
+  // For each stream: workspaces, and an info, which only reports an invalid argument
+  const auto device = LaneWorkspace::on_device(device_bytes, lanes);
+  const auto host = LaneWorkspace::on_host(host_bytes, lanes);
+  const auto info = LaneWorkspace::on_device(sizeof(int), lanes);
 
   for_each_on_lanes(batchCount(input), lanes, [&](const Lane& lane, int64_t item) {
     TORCH_CUSOLVER_CHECK(cusolverDnXgeqrf(
@@ -127,11 +101,11 @@ void geqrf_on(int lanes, const Tensor& input, const Tensor& tau) {
         type,
         tau_data + item * tau_stride,
         type,
-        device.work<char>(lane.index),
+        device.of(lane),
         device_bytes,
-        static_cast<char*>(host.get()) + host_bytes * lane.index,
+        host.of(lane),
         host_bytes,
-        device.info(lane.index)));
+        info.of<int>(lane)));
   });
 }
 
@@ -156,7 +130,8 @@ void orgqr_on(int lanes, const Tensor& self, const Tensor& tau) {
       lda,
       R::cast(tau_data),
       &elements);
-  const Workspaces device(lanes, static_cast<int64_t>(sizeof(scalar_t)) * elements);
+  const auto device = LaneWorkspace::on_device(sizeof(scalar_t) * elements, lanes);
+  const auto info = LaneWorkspace::on_device(sizeof(int), lanes);
 
   for_each_on_lanes(batchCount(self), lanes, [&](const Lane& lane, int64_t item) {
     R::orgqr(
@@ -167,9 +142,9 @@ void orgqr_on(int lanes, const Tensor& self, const Tensor& tau) {
         R::cast(self_data + item * self_stride),
         lda,
         R::cast(tau_data + item * k),
-        R::cast(device.work<scalar_t>(lane.index)),
+        R::cast(device.of<scalar_t>(lane)),
         elements,
-        device.info(lane.index));
+        info.of<int>(lane));
   });
 }
 
@@ -210,7 +185,8 @@ void ormqr_on(
       R::cast(const_cast<const scalar_t*>(other_data)),
       ldc,
       &elements);
-  const Workspaces device(lanes, static_cast<int64_t>(sizeof(scalar_t)) * elements);
+  const auto device = LaneWorkspace::on_device(sizeof(scalar_t) * elements, lanes);
+  const auto info = LaneWorkspace::on_device(sizeof(int), lanes);
 
   for_each_on_lanes(batchCount(input), lanes, [&](const Lane& lane, int64_t item) {
     R::ormqr(
@@ -225,16 +201,17 @@ void ormqr_on(
         R::cast(tau_data + item * k),
         R::cast(other_data + item * other_stride),
         ldc,
-        R::cast(device.work<scalar_t>(lane.index)),
+        R::cast(device.of<scalar_t>(lane)),
         elements,
-        device.info(lane.index));
+        info.of<int>(lane));
   });
 }
 
 }  // namespace
 
 bool geqrf_streamed_cusolver(const Tensor& input, const Tensor& tau) {
-  const int lanes = input.numel() == 0 ? 1 : available_lanes(batchCount(input));
+  const int lanes =
+      input.numel() == 0 ? 1 : loop_lanes(Loop::Geqrf, tau.size(-1), batchCount(input));
   if (lanes < 2) {
     return false;
   }
@@ -247,7 +224,7 @@ bool geqrf_streamed_cusolver(const Tensor& input, const Tensor& tau) {
 bool orgqr_streamed_cusolver(const Tensor& self, const Tensor& tau) {
   // Without reflectors the loop's function writes the identity itself
   const bool trivial = self.numel() == 0 || tau.size(-1) == 0;
-  const int lanes = trivial ? 1 : available_lanes(batchCount(self));
+  const int lanes = trivial ? 1 : loop_lanes(Loop::Orgqr, tau.size(-1), batchCount(self));
   if (lanes < 2) {
     return false;
   }
@@ -259,7 +236,7 @@ bool orgqr_streamed_cusolver(const Tensor& self, const Tensor& tau) {
 bool ormqr_streamed_cusolver(
     const Tensor& input, const Tensor& tau, const Tensor& other, bool left, bool transpose) {
   const bool trivial = input.numel() == 0 || other.numel() == 0 || tau.size(-1) == 0;
-  const int lanes = trivial ? 1 : available_lanes(batchCount(input));
+  const int lanes = trivial ? 1 : loop_lanes(Loop::Ormqr, tau.size(-1), batchCount(input));
   if (lanes < 2) {
     return false;
   }

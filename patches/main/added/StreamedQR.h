@@ -6,8 +6,8 @@ class Tensor;
 
 // QR factorizations and products with Q by one cuSOLVER call a matrix, on several streams at once.
 // Each does what the loop of calls over the batch does: the same routine with the same arguments
-// for each matrix. Each returns false, having done nothing, where the batch has one matrix or this
-// thread has no auxiliary stream: then the loop is right.
+// for each matrix. Each returns false, having done nothing, where LoopThresholds.h has the loop off
+// or this thread has no auxiliary stream: then the loop is right.
 
 namespace at::native::solver_lanes {
 

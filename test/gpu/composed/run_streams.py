@@ -133,6 +133,7 @@ def main() -> int:
     loaded = loader.load(options.library)
     handle = ctypes.CDLL(str(options.library.resolve() / SONAME))
     handle.aten_linalg_patched_lanes.argtypes = [ctypes.c_int, ctypes.c_int64]
+    handle.aten_linalg_patched_loops_always(1)  # also what LoopThresholds.h has off
     torch.backends.cuda.preferred_linalg_library("cusolver")
 
     def lanes(count: int) -> None:

@@ -493,7 +493,7 @@ def test_streams_of_upstreams_own_are_seen(line: str) -> None:
     # Pull request 187333 calls a helper outside the function from it.
     for patch in edits.load("main").patches[1:]:
         mark = patch.upstream[0]
-        names = ("lu_factor_looped_cusolver", "geqrf_cusolver")
+        names = ("lu_factor_looped_cusolver", "geqrf_cusolver", "cholesky_helper_cusolver")
         text = "".join(f"void {name}(int n) {{\n  // a loop\n  call(n);\n}}\n" for name in names)
         assert edits.matches(mark, text) == []
         assert len(edits.matches(mark, text.replace("  call(n);", line))) == 1
@@ -524,8 +524,8 @@ def test_the_real_edits_fit_the_pinned_release() -> None:
     assert [one.verdict for one in made.results] == ["composed"] * len(real.patches)
     text = made.results[0].after["aten/src/ATen/LinalgBackend.h"].decode()
     assert "{ Default, Cusolver, Magma, Cublas };" in text
-    lib = made.results[2].after[f"{LINALG}/BatchLinearAlgebraLib.cpp"].decode()
-    assert lib.count("_streamed_cusolver(") == 4
+    lib = made.results[-1].after[f"{LINALG}/BatchLinearAlgebraLib.cpp"].decode()
+    assert lib.count("_streamed_cusolver(") == 6
 
 
 @pytest.mark.wheel
@@ -561,7 +561,8 @@ def test_what_the_real_edits_call_and_add_compiles(version: str, tmp_path: Path)
     stock = wheel.inspect(env.wheel_tree(version, download=False))
     on = overlay.build(tmp_path / "on", tree, composed, composed.patches(), stock, magma=False)
     flags = relink.flags(stock, on.folder, magma=False)
-    names = ("StreamedLU.cpp", "StreamedQR.cpp", "BatchLinearAlgebraLib.cpp")
+    ours = ("StreamedLU.cpp", "StreamedQR.cpp", "StreamedCholesky.cpp", "LoopLanes.cpp")
+    names = (*ours, "BatchLinearAlgebraLib.cpp")
     units = [
         Unit(source.name, source, flags, syntax_only=True)
         for source in on.sources()
