@@ -174,6 +174,28 @@ def _set_table(library: _gpu.Library, notes: list[str]) -> None:
         notes.append(f"the table: {_State.table_note}")
 
 
+def _install(
+    library: _gpu.Library,
+    linalg: Path | None,
+    ops: tuple[str, ...],
+    named: bool,
+    notes: list[str],
+) -> tuple[str, ...]:
+    """Install the operations and return them. One that this torch has no replaceable function for
+    is left out with a note, unless it was ``named``.
+    """
+    try:
+        library.install(linalg, ops)
+        return ops
+    except UserError as error:
+        left = tuple(op for op in ops if op not in _gpu.NO_STUB)
+        if named or left == ops:
+            raise
+        library.install(linalg, left)
+        notes.append(str(error))
+        return left
+
+
 def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Status:
     """Send lu_factor, lu_solve, eigh and the loops of cuSOLVER calls (_names.LOOP_OPS) on CUDA
     tensors, and all that is made of them, through the measured choice of back ends.
@@ -204,7 +226,7 @@ def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Sta
             library.configure(
                 strict=strict, stock=stock_kind(torch), lanes=lanes, memory_mib=memory
             )
-            library.install(linalg, ops)
+            ops = _install(library, linalg, ops, only is not None, notes)
             try:
                 _preference.register(torch)
             except UserError as error:

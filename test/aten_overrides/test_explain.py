@@ -116,7 +116,7 @@ def test_empty_problems(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "message"),
     [
-        (("qr", (2, 2), "float32"), {}, "no operation 'qr'"),
+        (("svd", (2, 2), "float32"), {}, "no operation 'svd'"),
         (("gels", (2, 2), "float32"), {}, "no measured choice for gels yet"),
         (("linalg.slogdet", (2, 2), "float32"), {}, "made of lu_factor"),
         (("lu_factor", (2,), "float32"), {}, r"\(\.\.\., m, n\), found \(2,\)"),

@@ -121,6 +121,42 @@ extern "C" void stub_caller_lu_solve(long batch, long n, long nrhs, char* text, 
       text, static_cast<size_t>(size), "%s", message.substr(0, message.find('\n')).c_str());
 }
 
+// The same for the entry of this name among those that are loops of cuSOLVER calls; -1: no such.
+extern "C" int stub_caller_loop(const char* name, long batch, long n, char* text, int size) {
+  std::string message;
+  const std::string wanted(name);
+  auto a = at::empty_strided({batch, n, n}, {n * n, 1, n});
+  auto b = at::empty_strided({batch, n, n}, {n * n, 1, n});
+  const auto tau = at::empty({batch, n});
+  auto info = at::empty({batch}, at::kInt);
+  const auto pivots = at::empty({batch, n}, at::kInt);
+  int found = 0;
+  try {
+    if (wanted == "geqrf") {
+      cuda_function(at::native::geqrf_stub)(a, tau);
+    } else if (wanted == "orgqr") {
+      cuda_function(at::native::orgqr_stub)(a, tau);
+    } else if (wanted == "ormqr") {
+      cuda_function(at::native::ormqr_stub)(a, tau, b, true, true);
+    } else if (wanted == "cholesky") {
+      cuda_function(at::native::cholesky_stub)(a, info, false);
+    } else if (wanted == "cholesky_inverse") {
+      cuda_function(at::native::cholesky_inverse_stub)(a, info, false);
+    } else if (wanted == "ldl_factor") {
+      cuda_function(at::native::ldl_factor_stub)(a, pivots, info, false, false);
+    } else {
+      found = -1;
+    }
+  } catch (const c10::Error& error) {
+    message = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  std::snprintf(
+      text, static_cast<size_t>(size), "%s", message.substr(0, message.find('\n')).c_str());
+  return found;
+}
+
 // The same for linalg_eigh_stub.
 extern "C" void stub_caller_linalg_eigh(long batch, long n, int vectors, char* text, int size) {
   std::string message;

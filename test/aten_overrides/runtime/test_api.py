@@ -11,6 +11,16 @@ import pytest
 
 pytestmark = pytest.mark.wheel
 
+DEFAULT = [
+    "lu_factor",
+    "lu_solve",
+    "eigh",
+    "geqrf",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+]
+
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 
 HEAD = """
@@ -59,13 +69,13 @@ print(json.dumps(out))
     assert "call aten_overrides.enable() first" in out["profile"]
     assert not out["still off"]
     assert out["inside"] == [["lu_factor"], True, True]
-    assert out["nested"] == ["lu_factor", "lu_solve", "eigh"]
+    assert out["nested"] == DEFAULT
     assert out["back"] == [["lu_factor"], True]
     assert not out["after"] and not out["raised"]
-    ours = "lu_factor, lu_solve, eigh overridden in torch 2.11.0+cu130 (CUDA 13.0), 4 streams, by "
+    ours = f"{', '.join(DEFAULT)} overridden in torch 2.11.0+cu130 (CUDA 13.0), 4 streams, by "
     assert out["text"].startswith(ours)
     info = out["info"]
-    assert info["state"]["enabled"] and info["state"]["ops"] == ["lu_factor", "lu_solve", "eigh"]
+    assert info["state"]["enabled"] and info["state"]["ops"] == DEFAULT
     assert info["library"]["usable"] and info["library"]["up_to_date"]
     assert info["gpus"] == []
     held = {feature["name"]: feature["in_this_torch"] for feature in info["features"]}

@@ -14,6 +14,7 @@ from wheel_process import build_cache, run
 
 from aotools import env
 from aten_overrides import _runtime
+from aten_overrides._names import LOOP_OPS
 from aten_overrides.tables.eigh import fit
 from aten_overrides.tables.eigh.table import load
 
@@ -114,6 +115,8 @@ print(json.dumps(out))
 
 
 def test_torch_keeps_its_own_from_2_12_on() -> None:
-    assert _runtime.default_ops((2, 6)) == _runtime.default_ops((2, 11)) == _runtime.OPS
+    assert _runtime.default_ops((2, 6), LOOP_OPS) == _runtime.OPS
+    assert _runtime.default_ops((2, 11)) == ("lu_factor", "lu_solve", "eigh")
     for release in ((2, 12), (2, 15), (3, 0)):
         assert _runtime.default_ops(release) == ("lu_factor", "lu_solve")
+        assert _runtime.default_ops(release, ["geqrf"]) == ("lu_factor", "lu_solve", "geqrf")

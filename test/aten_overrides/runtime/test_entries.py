@@ -14,7 +14,17 @@ pytestmark = pytest.mark.wheel
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 
 ENTRIES = 14
-OPS = ["lu_factor", "lu_solve", "eigh"]
+OPS = [
+    "lu_factor",
+    "lu_solve",
+    "eigh",
+    "geqrf",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+]
+# Their entries among the stubs.
+STUBS = {"lu_factor", "lu_solve", "linalg_eigh", "geqrf", "cholesky", "cholesky_inverse"}
 OURS = "libaten_overrides_gpu.so"
 WHEEL = "libtorch_cuda_linalg.so"
 LAZY = "libtorch_cuda.so"
@@ -61,12 +71,11 @@ print(json.dumps(out))
     assert set(out["before"].values()) == {LAZY}
     assert not out["mapped"]  # loading ours does not load the wheel's
     assert set(out["wheel"].values()) == {WHEEL}
-    ours = ("lu_factor", "lu_solve", "linalg_eigh")
-    expected = {name: OURS if name in ours else WHEEL for name in out["wheel"]}
+    expected = {name: OURS if name in STUBS else WHEEL for name in out["wheel"]}
     assert out["enabled"] == expected
     assert out["ops"] == OPS
     assert out["idempotent"]
-    assert out["only"] == expected | {"lu_factor": WHEEL, "linalg_eigh": WHEEL}
+    assert out["only"] == dict.fromkeys(expected, WHEEL) | {"lu_solve": OURS}
     assert out["restored"]
     assert not out["off"]
     assert out["again"]

@@ -36,7 +36,8 @@ print(json.dumps(out))
     out = json.loads(done.stdout)
     assert "torch 2.6.0+cu124 (CUDA 12.4)" in out["status"]
     ours = {name for name, file in out["enabled"].items() if file == "libaten_overrides_gpu.so"}
-    assert ours == {"lu_factor", "lu_solve", "linalg_eigh"}
+    loops = {"geqrf", "cholesky", "cholesky_inverse"}
+    assert ours == {"lu_factor", "lu_solve", "linalg_eigh", *loops}
     assert out["cublas"] == "_LinalgBackend.Cublas"
     assert set(out["restored"].values()) == {"libtorch_cuda_linalg.so"}
     assert out["after"] == "_LinalgBackend.Default"

@@ -22,9 +22,9 @@ def state():
 
 PREFERENCES = {"stock, default": 0, "stock, cusolver": 1, "stock, magma": 2}
 assert state() == (0, False)
-for op in ("solve_ex", "eigh", "eigvalsh", "lu_solve", "qr"):
+for op in ("solve_ex", "eigh", "eigvalsh", "lu_solve", "qr", "svdvals"):
     for prefer, overrides in (("", False), ("cusolver", False), ("", True), ("cusolver", True)):
-        if overrides and op == "qr":
+        if overrides and op == "svdvals":
             continue
         target = Target(op=op, batch=4, prefer=prefer, overrides=overrides)
         with sides.surroundings(target):
@@ -54,4 +54,4 @@ def test_each_way_is_left_as_it_was_found(
 ) -> None:
     done = python(CODE)
     counts = dict(line.split() for line in done.stdout.splitlines())
-    assert counts["qr"] == "2" and int(counts["solve_ex"]) >= 6
+    assert counts["svdvals"] == "2" and int(counts["qr"]) >= 6 and int(counts["solve_ex"]) >= 6
