@@ -66,7 +66,7 @@ def jobs(scale: float) -> list[Job]:
     ]
     return [
         *checks,
-        Job("goals", "all", name, "part_lu_solve:goals", 25, 90, folder=FOLDER),
+        Job("goals", "all", name, "part_lu_solve_goals:goals", 30, 100, folder=FOLDER),
         Job(
             "grid",
             "all",
@@ -86,7 +86,7 @@ TOPIC = Topic(
     __doc__.partition("\n")[0],
     jobs,
     parts="checks,goals,grid",
-    shown=("goal", "grid"),
+    shown=("goal", "step", "cusolver, many right-hand sides", "grid"),
     unsaid=("library",),
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,7 +62,35 @@ def test_grid_and_goals_write_points(ready: Fixture, monkeypatch: pytest.MonkeyP
     assert {p["backend"] for p in found} == set(part.ROUTES)
     assert [row["value"]["problems"] for row in rows if row.get("name") == "grid"] == [8, 0]
 
-    monkeypatch.setattr(part, "GOALS", {"float64": ((2, 8),)})
-    rows = ready.run("part_lu_solve", "goals")
+
+def test_goals(ready: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row for each of what is asked; the rows fail where the times ask for it."""
+    part = ready.part("part_lu_solve_goals")
+    monkeypatch.setattr(part, "SHAPES", {"float32": ((16, 64), (16, 65)), "float64": ((2, 8),)})
+    monkeypatch.setattr(part, "STEPS", {"rows": (((16, 64), (16, 65)), ((1, 1), (2, 2)))})
+    monkeypatch.setattr(part, "TRAPS", ((2, 8),))
+    times: Iterator[float] = itertools.repeat(1.0)
+
+    def brief(session: Any, call: Any, best: float | None) -> list[float]:
+        call()
+        return [next(times)]
+
+    monkeypatch.setattr(part, "brief", brief)
+
+    def run() -> tuple[list[Any], set[tuple[str, str]]]:
+        rows = ready.run("part_lu_solve_goals", "goals")
+        failed = [row for row in rows if row.get("result") == "fail"]
+        return rows, {(row["name"], row["params"].get("what", "")) for row in failed}
+
+    rows, failed = run()
     assert {p["op"] for p in points(rows)} == {"lu_factor_ex", "solve_ex", "inv_ex"}
-    assert [row["name"] for row in rows if "result" in row] == ["goal"]
+    whats = [row["params"]["what"] for row in rows if row.get("name") == "goal"]
+    assert len(whats) == 3 * 3 + 2
+    steps = [row["params"] for row in rows if row.get("name") == "step"]
+    assert {row["kind"] for row in steps} == {"rows", "right-hand sides"} and len(steps) == 4
+    # Not three times as fast as stock, if all takes as long.
+    assert failed == {("goal", "solve_ex, mean over stock"), ("goal", "inv_ex, mean over stock")}
+    times = iter(1.7**i for i in range(10**6))
+    failed = run()[1]
+    assert {name for name, _ in failed} == {"goal", "step", "cusolver, many right-hand sides"}
+    assert ("goal", "solve_ex beside LU") in failed and ("goal", "inv_ex beside LU") in failed
