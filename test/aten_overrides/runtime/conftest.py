@@ -52,13 +52,11 @@ def python(tree: Path, cache: Path) -> RunPython:
     return call
 
 
-@pytest.fixture(scope="session")
-def stub_caller(tree: Path) -> Path:
-    """The library made of stub_caller.cpp, kept in the cache."""
-    source = HERE / "stub_caller.cpp"
+def built_with(tree: Path, source: Path) -> Path:
+    """A library made of one file against torch's headers, kept in the cache."""
     stub = env.ROOT / "aten_overrides/csrc/package/gpu/Stub.h"
     key = hashlib.sha256(source.read_bytes() + stub.read_bytes()).hexdigest()[:16]
-    made = env.cache_dir() / "tests" / f"stub-caller-{TORCH}-{key}.so"
+    made = env.cache_dir() / "tests" / f"{source.stem.replace('_', '-')}-{TORCH}-{key}.so"
     if not made.is_file():
         made.parent.mkdir(parents=True, exist_ok=True)
         temporary = made.with_suffix(f".{os.getpid()}")
@@ -76,4 +74,26 @@ def stub_caller(tree: Path) -> Path:
         command += [str(tree / "torch/lib" / name) for name in ("libtorch_cpu.so", "libc10.so")]
         subprocess.run([*command, "-Wl,--allow-shlib-undefined"], check=True)
         temporary.replace(made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def stub_caller(tree: Path) -> Path:
+    """The library made of stub_caller.cpp."""
+    return built_with(tree, HERE / "stub_caller.cpp")
+
+
+@pytest.fixture(scope="session")
+def magma_stand_in(tree: Path) -> Path:
+    """The library made of magma_stand_in.cpp."""
+    return built_with(tree, HERE / "magma_stand_in.cpp")
+
+
+@pytest.fixture(scope="session")
+def cuda_stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library made of cuda_stand_in.c, for LD_PRELOAD."""
+    made = tmp_path_factory.mktemp("cuda") / "libcuda_stand_in.so"
+    source = HERE / "cuda_stand_in.c"
+    command = ["gcc", "-Wall", "-Werror", "-fPIC", "-shared", str(source), "-o", str(made)]
+    subprocess.run(command, check=True)
     return made

@@ -82,6 +82,7 @@ def _checks() -> list[Job]:
         ("kinds", "endless", "part_bad:endless", 25, 200, {}),
         ("kinds", "pivots", "part_pivots:run", 20, 120, {}),
         ("kinds", "stock", "part_stock:run", 30, 120, {}),
+        ("kinds", "magma", "part_magma:run", 15, 90, {}),
         ("concurrency", "threads", "part_threads:streams", 8, 60, {}),
         ("concurrency", "fresh", "part_threads:fresh", 45, 200, {"processes": 20}),
         ("concurrency", "processes", "part_lifetime:beside", 20, 120, {}),

@@ -3,6 +3,8 @@
 
 #include "Cusolver.h"
 #include "Kernels.h"
+#include "Magma.h"
+#include "MagmaLimits.h"
 #include "NativeLu.h"
 #include "Observe.h"
 #include "Pointers.h"
@@ -15,11 +17,15 @@
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <limits>
@@ -170,34 +176,13 @@ void lu_factor_stock(
   });
 }
 
-}  // namespace
-
-void lu_factor_kernel(
-    const Tensor& input, const Tensor& pivots, const Tensor& infos, bool compute_pivots) {
-  const choice::Problem problem{
-      at::native::batchCount(input), input.size(-2), input.size(-1), compute_pivots};
-  choice::Dtype dtype{};
-  if (!choice_dtype(input.scalar_type(), dtype) || input.numel() == 0) {
-    stock_lu_factor()(input, pivots, infos, compute_pivots);
-    return;
-  }
-  const auto preference = choice_preference(at::globalContext().linalgPreferredBackend());
-  const Plan plan = plan_lu_factor(dtype, problem, preference);
-  const Observed observed(
-      {problem.batch,
-       problem.m,
-       problem.n,
-       0,
-       -1,
-       plan.reason,
-       static_cast<int32_t>(choice::Op::LuFactor),
-       static_cast<int32_t>(dtype),
-       static_cast<int32_t>(preference),
-       static_cast<int32_t>(plan.route),
-       static_cast<int32_t>(plan.wanted),
-       plan.lanes,
-       compute_pivots ? 1 : 0,
-       plan.capturing});
+void lu_factor_by(
+    const Plan& plan,
+    const Tensor& input,
+    const Tensor& pivots,
+    const Tensor& infos,
+    bool compute_pivots,
+    bool in_chunks) {
   switch (plan.route) {
     case Route::BatchedNative:
       lu_factor_batched_native(input, pivots, infos, compute_pivots);
@@ -206,12 +191,7 @@ void lu_factor_kernel(
       lu_factor_batched_cublas(input, pivots, infos, compute_pivots);
       break;
     case Route::Stock:
-      lu_factor_stock(
-          input,
-          pivots,
-          infos,
-          compute_pivots,
-          problem.batch > kBatchLimit && preference != choice::Preference::Magma);
+      lu_factor_stock(input, pivots, infos, compute_pivots, in_chunks);
       return;  // the pivots included
     case Route::StreamedCusolver:
       lu_factor_cusolver(input, pivots, infos, compute_pivots, plan.lanes);
@@ -220,9 +200,130 @@ void lu_factor_kernel(
       lu_factor_cusolver(input, pivots, infos, compute_pivots, 1);
   }
   if (!compute_pivots) {
-    const int64_t k = std::min(problem.m, problem.n);
+    const int64_t k = std::min(input.size(-2), input.size(-1));
     pivots.copy_(at::arange(1, k + 1, input.options().dtype(at::kInt)));
   }
+}
+
+// For a block that waits for the device where MAGMA has just done so: the user's setting has not
+// told of that wait, so it does not of this one.
+class WithoutSyncWarnings {
+ public:
+  WithoutSyncWarnings() : before_(c10::cuda::warning_state().get_sync_debug_mode()) {
+    c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+  }
+  ~WithoutSyncWarnings() {
+    c10::cuda::warning_state().set_sync_debug_mode(before_);
+  }
+  WithoutSyncWarnings(const WithoutSyncWarnings&) = delete;
+  WithoutSyncWarnings& operator=(const WithoutSyncWarnings&) = delete;
+
+ private:
+  c10::cuda::SyncDebugMode before_;
+};
+
+// The matrices with a nonzero info.
+Tensor with_info(const Tensor& infos) {
+  const WithoutSyncWarnings quiet;
+  return infos.flatten().nonzero().flatten();
+}
+
+Tensor as_batch(const Tensor& matrices) {
+  return matrices.dim() == 2 ? matrices.unsqueeze(0) : matrices.flatten(0, -3);
+}
+
+// How matrices with a zero pivot are factored again: as LAPACK does it, which cuBLAS does not
+// either.
+Plan plan_again(choice::Dtype dtype, const choice::Problem& problem) {
+  Plan plan{Route::LoopedCusolver, Route::LoopedCusolver, nullptr, 1, 0};
+  choice::Facts facts{1, false, false, native_state()};
+  const auto own = choice::Backend::BatchedNative;
+  if (choice::feasible(choice::Op::LuFactor, dtype, problem, own, facts).ok) {
+    plan.route = plan.wanted = Route::BatchedNative;
+  }
+  return plan;
+}
+
+}  // namespace
+
+void lu_factor_kernel(
+    const Tensor& input, const Tensor& pivots, const Tensor& infos, bool compute_pivots) {
+  const choice::Problem problem{
+      at::native::batchCount(input), input.size(-2), input.size(-1), compute_pivots};
+  choice::Dtype dtype{};
+  if (!choice_dtype(input.scalar_type(), dtype)) {
+    stock_lu_factor()(input, pivots, infos, compute_pivots);
+    return;
+  }
+  if (input.numel() == 0) {
+    infos.zero_();  // no routine has to be asked
+    return;
+  }
+  const auto preference = choice_preference(at::globalContext().linalgPreferredBackend());
+  const bool as_it_is = preference == choice::Preference::Magma;
+  const bool in_chunks = problem.batch > kBatchLimit && !as_it_is;
+  const auto observed = [&](const Plan& plan, int64_t batch) {
+    return aten_overrides_gpu_call{
+        batch,
+        problem.m,
+        problem.n,
+        0,
+        -1,
+        plan.reason,
+        static_cast<int32_t>(choice::Op::LuFactor),
+        static_cast<int32_t>(dtype),
+        static_cast<int32_t>(preference),
+        static_cast<int32_t>(plan.route),
+        static_cast<int32_t>(plan.wanted),
+        plan.lanes,
+        compute_pivots ? 1 : 0,
+        plan.capturing};
+  };
+  const Plan plan = plan_lu_factor(dtype, problem, preference);
+  const Observed first(observed(plan, problem.batch));
+  if (plan.route != Route::Stock || as_it_is ||
+      forced_route(static_cast<int>(choice::Op::LuFactor)) >= 0 ||
+      stock_kind() != ATEN_OVERRIDES_GPU_STOCK_MAGMA ||
+      !stock_lu_is_magma(problem.batch, problem.m, problem.n)) {
+    lu_factor_by(plan, input, pivots, infos, compute_pivots, in_chunks);
+    return;
+  }
+
+  MagmaCall magma(static_cast<int>(choice::Op::LuFactor), input);
+  const char* failed =
+      magma.run([&] { lu_factor_by(plan, input, pivots, infos, compute_pivots, in_chunks); });
+  if (failed != nullptr) {
+    infos.zero_();
+    const Plan next = plan_lu_factor(dtype, problem, preference, failed);
+    const Observed second(observed(next, problem.batch));
+    lu_factor_by(next, input, pivots, infos, compute_pivots, in_chunks);
+    return;
+  }
+
+  // MAGMA's factors of a matrix with a zero pivot hold NaN, or are not its factors (upstream 28608,
+  // 51930). It has made the host wait, so to look costs little.
+  const Tensor bad = with_info(infos);
+  if (bad.numel() == 0) {
+    return;
+  }
+  if (!magma.before().defined()) {
+    TORCH_WARN(
+        "linalg.lu_factor: MAGMA's factors of ",
+        bad.numel(),
+        " matrices with a zero pivot may be wrong, and there was no memory for the copy of which "
+        "others could be made");
+    return;
+  }
+  const Tensor again = as_batch(magma.before()).mT().index_select(0, bad).mT();
+  const Tensor some_pivots = at::empty({bad.numel(), pivots.size(-1)}, pivots.options());
+  const Tensor some_infos = at::zeros({bad.numel()}, infos.options());
+  const choice::Problem some{bad.numel(), problem.m, problem.n, compute_pivots};
+  const Plan next = plan_again(dtype, some);
+  const Observed second(observed(next, some.batch));
+  lu_factor_by(next, again, some_pivots, some_infos, compute_pivots, false);
+  as_batch(input).mT().index_copy_(0, bad, again.mT());
+  pivots.view({-1, pivots.size(-1)}).index_copy_(0, bad, some_pivots);
+  infos.view({-1}).index_copy_(0, bad, some_infos);
 }
 
 }  // namespace aten_overrides::gpu

@@ -3,6 +3,8 @@
 
 #include "Cusolver.h"
 #include "Kernels.h"
+#include "Magma.h"
+#include "MagmaLimits.h"
 #include "NativeSolve.h"
 #include "Observe.h"
 #include "Pointers.h"
@@ -22,6 +24,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <vector>
 
 namespace aten_overrides::gpu {
@@ -280,6 +283,18 @@ void lu_solve_triangular_cublas(const Call& call) {
   }
 }
 
+// Whether stock's function may go to MAGMA without having been asked to.
+bool may_be_magma(const Tensor& B, TransposeType trans, choice::Preference preference) {
+  return stock_kind() == ATEN_OVERRIDES_GPU_STOCK_MAGMA &&
+         preference != choice::Preference::Magma &&
+         forced_route(static_cast<int>(choice::Op::LuSolve)) < 0 &&
+         stock_lu_solve_may_be_magma(
+             at::native::batchCount(B),
+             B.size(-2),
+             B.size(-1),
+             trans != TransposeType::NoTranspose);
+}
+
 }  // namespace
 
 void lu_solve_kernel(const Tensor& LU, const Tensor& pivots, const Tensor& B, TransposeType trans) {
@@ -298,22 +313,35 @@ void lu_solve_kernel(const Tensor& LU, const Tensor& pivots, const Tensor& B, Tr
   const Call call{LU, pivots, B, trans, sharing, LU.size(-2)};
   const lu_solve::Problem problem{
       call.batch(), call.n, call.nrhs(), trans != TransposeType::NoTranspose, call.sharing.regular};
-  const Plan plan = plan_lu_solve(dtype, LU.scalar_type(), problem, preference);
-  const Observed observed(
-      {at::native::batchCount(B),
-       call.n,
-       call.n,
-       B.size(-1),
-       -1,
-       plan.reason,
-       static_cast<int32_t>(choice::Op::LuSolve),
-       static_cast<int32_t>(dtype),
-       static_cast<int32_t>(preference),
-       static_cast<int32_t>(plan.route),
-       static_cast<int32_t>(plan.wanted),
-       plan.lanes,
-       1,
-       plan.capturing});
+  Plan plan = plan_lu_solve(dtype, LU.scalar_type(), problem, preference);
+  const auto described = [&] {
+    return aten_overrides_gpu_call{
+        at::native::batchCount(B),
+        call.n,
+        call.n,
+        B.size(-1),
+        -1,
+        plan.reason,
+        static_cast<int32_t>(choice::Op::LuSolve),
+        static_cast<int32_t>(dtype),
+        static_cast<int32_t>(preference),
+        static_cast<int32_t>(plan.route),
+        static_cast<int32_t>(plan.wanted),
+        plan.lanes,
+        1,
+        plan.capturing};
+  };
+  const Observed observed(described());
+  std::optional<Observed> observed_next;
+  if (plan.route == Route::Stock && may_be_magma(B, trans, preference)) {
+    MagmaCall magma(static_cast<int>(choice::Op::LuSolve), B);
+    const char* failed = magma.run([&] { stock_lu_solve()(LU, pivots, B, trans); });
+    if (failed == nullptr) {
+      return;
+    }
+    plan = plan_lu_solve(dtype, LU.scalar_type(), problem, preference, failed);
+    observed_next.emplace(described());
+  }
   switch (plan.route) {
     case Route::BatchedNative:
     case Route::BlockedNative:

@@ -1,6 +1,7 @@
 #include "Plan.h"
 
 #include "../select/ChoiceApi.h"
+#include "MagmaLimits.h"
 #include "NativeLu.h"
 
 #include <ATen/Context.h>
@@ -23,6 +24,7 @@ struct Policy {
   std::atomic<const void*> table{nullptr};
   std::atomic<aten_overrides_gpu_chooser> chooser{nullptr};
   std::atomic<aten_overrides_gpu_stock> stock{ATEN_OVERRIDES_GPU_STOCK_LIBRARY};
+  std::atomic<bool> magma_retired{false};
   std::atomic<bool> strict{false};
   std::array<std::atomic<int>, kOps> forced{-1, -1, -1, -1, -1, -1};
   // Counts the changes after which remembered choices no longer hold.
@@ -164,7 +166,8 @@ Route choose_lu_factor_route(
     return Route::Stock;  // as without us, including its errors
   }
   Facts allowed = facts;
-  allowed.stock = allowed.stock && stock == ATEN_OVERRIDES_GPU_STOCK_MAGMA;
+  allowed.stock = allowed.stock && stock == ATEN_OVERRIDES_GPU_STOCK_MAGMA && !magma_retired() &&
+                  magma_refuses_lu(problem.batch, problem.m, problem.n) == nullptr;
   const Backend chosen = choose(dtype, problem, preference, allowed);
   const bool any = preference == Preference::Default || preference == Preference::Native;
   if (any && chosen != Backend::BatchedNative && stock == ATEN_OVERRIDES_GPU_STOCK_KERNEL &&
@@ -174,7 +177,8 @@ Route choose_lu_factor_route(
   return route_of(chosen);
 }
 
-Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference preference) {
+Plan plan_lu_factor(
+    choice::Dtype dtype, const Problem& problem, Preference preference, const char* no_stock) {
   namespace lanes = at::native::solver_lanes;
   // How many streams a call gets depends on memory, other threads and captures. Streams return the
   // bits of the loop, other back ends do not: deterministic algorithms use streams only in place of
@@ -182,7 +186,7 @@ Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference pref
   const bool deterministic = at::globalContext().deterministicAlgorithms();
   Facts facts{
       deterministic ? 1 : lanes::limits().lanes,
-      /*stock=*/true,
+      /*stock=*/no_stock == nullptr,
       /*capturing=*/false,
       native_state()};
   Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
@@ -200,6 +204,10 @@ Plan plan_lu_factor(choice::Dtype dtype, const Problem& problem, Preference pref
       plan.wanted = Route::BatchedNative;
       give_up(plan, own.reason);
     }
+  }
+  if (no_stock != nullptr) {
+    plan.wanted = Route::Stock;
+    plan.reason = no_stock;
   }
 
   if (plan.route == Route::Stock && preference != Preference::Magma && forced < 0 &&
@@ -243,11 +251,20 @@ void set_table(aten_overrides_gpu_chooser chooser, const void* table) {
 
 void set_stock(aten_overrides_gpu_stock stock) {
   policy.stock.store(stock);
+  policy.magma_retired.store(false);
   policy.generation.fetch_add(1, std::memory_order_acq_rel);
 }
 
 aten_overrides_gpu_stock stock_kind() {
   return policy.stock.load(std::memory_order_relaxed);
+}
+
+void retire_magma() {
+  policy.magma_retired.store(true);
+}
+
+bool magma_retired() {
+  return policy.magma_retired.load(std::memory_order_relaxed);
 }
 
 void set_strict(bool strict) {

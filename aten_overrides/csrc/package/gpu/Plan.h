@@ -49,8 +49,12 @@ struct Plan {
 // The functions below are called on the thread and with the current device and stream of the
 // operation.
 
+// `no_stock`: why stock's function, the first choice, did not do it; null: it was not tried.
 Plan plan_lu_factor(
-    choice::Dtype dtype, const choice::Problem& problem, choice::Preference preference);
+    choice::Dtype dtype,
+    const choice::Problem& problem,
+    choice::Preference preference,
+    const char* no_stock = nullptr);
 
 // The choice alone: no device is asked.
 Route choose_lu_factor_route(
@@ -64,8 +68,11 @@ bool is_capturing();
 // ---- What the package decided ----
 
 void set_table(aten_overrides_gpu_chooser chooser, const void* table);
-void set_stock(aten_overrides_gpu_stock stock);
+void set_stock(aten_overrides_gpu_stock stock);  // ends retire_magma()
 aten_overrides_gpu_stock stock_kind();
+// MAGMA failed: it is not chosen any more.
+void retire_magma();
+bool magma_retired();
 void set_strict(bool strict);
 bool strict();
 void force_route(int op, int route);

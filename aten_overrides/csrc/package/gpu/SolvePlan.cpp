@@ -1,5 +1,6 @@
 #include "SolvePlan.h"
 
+#include "MagmaLimits.h"
 #include "NativeLu.h"
 #include "NativeSolve.h"
 
@@ -63,8 +64,13 @@ Plan plan_lu_solve(
     choice::Dtype dtype,
     c10::ScalarType type,
     const lu_solve::Problem& problem,
-    Preference preference) {
-  const lu_solve::Facts facts = solve_facts(type);
+    Preference preference,
+    const char* no_stock) {
+  lu_solve::Facts facts = solve_facts(type);
+  const bool retired =
+      facts.magma && magma_retired() &&
+      stock_lu_solve_may_be_magma(problem.batch, problem.n, problem.nrhs, problem.transposed);
+  facts.stock = facts.stock && no_stock == nullptr && !retired;
   Plan plan{Route::Stock, Route::Stock, nullptr, 1, -1};
 
   const int forced = forced_route(static_cast<int>(choice::Op::LuSolve));
@@ -93,6 +99,10 @@ Plan plan_lu_solve(
       plan.wanted = Route::BatchedNative;
       plan.reason = own.reason;
     }
+  }
+  if (no_stock != nullptr) {
+    plan.wanted = Route::Stock;
+    plan.reason = no_stock;
   }
   if (plan.route == Route::StreamedCusolver) {
     const char* why = nullptr;
