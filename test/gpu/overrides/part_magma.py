@@ -40,13 +40,14 @@ with part_magma.choosing_magma(library):
     before = library.counts().get(("lu_factor", "stock"), 0)
     torch.linalg.lu_factor_ex(a, out=outs)
     assert library.counts()[("lu_factor", "stock")] == before + 1
+    found = [x.cpu() for x in outs]
     said = "nothing"
     try:
         torch.linalg.lu_factor_ex(bad, out=[x.clone() if x is not outs[0] else x for x in outs])
     except Warning as warning:
         said = str(warning)
 torch.cuda.set_per_process_memory_fraction(1.0)
-print("error", common.factor_error(torch, a, lu, pivots))
+print("error", common.factor_error(torch, a, *(x.cuda() for x in found[:2])))
 print("said", said)
 """
 
@@ -109,7 +110,9 @@ def singular(session: Session, library: Any) -> None:
 
 def _alone(torch: Any, a: Any, found: Any, item: int) -> float | str:
     try:
-        return round(common.factor_error(torch, a[None], found[0][item][None], found[1][item][None]), 3)
+        return round(
+            common.factor_error(torch, a[None], found[0][item][None], found[1][item][None]), 3
+        )
     except RuntimeError as error:  # pivots that are no rows
         return str(error)[:80]
 

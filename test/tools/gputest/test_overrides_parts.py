@@ -453,6 +453,7 @@ def test_no_script_is_larger_than_a_screenful_of_pages(name: str) -> None:
 def test_scripts_in_strings_are_python(parts: Fixture) -> None:
     for module, variables in {
         "part_bad": ("ALL_NAN",),
+        "part_magma": ("NO_MEMORY",),
         "part_pivots": ("SCRIPT",),
         "part_sanitize": ("SCRIPT",),
         "part_stock": ("FIRST",),
