@@ -154,6 +154,9 @@ def intervals_of(points: tuple[Point, ...], rival: str) -> tuple[Interval, ...]:
         if shape != kept:
             found += now or (Interval(batch, 0, 0, "stock"),)
             kept = shape
+    if kept and rival != "loop":
+        # A loop takes as much longer as there are more matrices, the others perhaps less.
+        found.append(Interval(2 * max(p.batch for p in points), 0, 0, "stock"))
     return tuple(found)
 
 
