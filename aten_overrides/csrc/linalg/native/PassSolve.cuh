@@ -69,11 +69,10 @@ __global__ void __launch_bounds__(32 * kPassWarps, sizeof(real_t<T>) == 8 ? 1 : 
     }
     if (warp == 0) {
       const int pass = phase / blocks, block = phase - pass * blocks;
-      const PassBlock<T, R, kTransposed> own{a, x, sums, tile(phase), workers, sign, pass, block};
       if (kTransposed == (pass == 1)) {
-        own.template solve<true>();
+        PassBlock<T, R, kTransposed, true>::solve(a, x, sums, tile(phase), workers, sign, block);
       } else {
-        own.template solve<false>();
+        PassBlock<T, R, kTransposed, false>::solve(a, x, sums, tile(phase), workers, sign, block);
       }
     }
   }
