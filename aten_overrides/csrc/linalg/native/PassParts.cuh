@@ -21,9 +21,14 @@ struct PassSolve {
   static __host__ __device__ int64_t padded(int n) {
     return (int64_t{n} + kBlock - 1) / kBlock * kBlock;
   }
+  // Pairs of tiles, of which one is in use and the others are on their way: more where few blocks
+  // share a multiprocessor.
+  static __host__ __device__ int stages(int warps) {
+    return warps > 8 ? 3 : 2;
+  }
   static __host__ size_t bytes(int n, int warps) {
     const int64_t sums = 2 * std::max(1, warps - 1) * R * kBlock;
-    const size_t work = (4 * kTile + sums) * sizeof(T);
+    const size_t work = (2 * stages(warps) * kTile + sums) * sizeof(T);
     return R * padded(n) * sizeof(T) + std::max(work, order_scratch(n) * sizeof(int32_t));
   }
 };
@@ -70,13 +75,15 @@ class PassWorker {
     begin();
   }
 
-  // Begins to bring to shared memory what the first warp needs in `phase`.
+  // Begins to bring to shared memory what the first warp needs in `phase`, if there is one.
   __device__ __forceinline__ void stage(int phase, T* beside) const {
-    const int pass = phase / a_.blocks, block = phase - pass * a_.blocks;
-    if (block > 0) {
-      copy_tile(beside, pass, block, block - 1);
+    if (phase < 2 * a_.blocks) {
+      const int pass = phase < a_.blocks ? 0 : 1, block = phase - pass * a_.blocks;
+      if (block > 0) {
+        copy_tile(beside, pass, block, block - 1);
+      }
+      copy_tile(beside + Pass::kTile, pass, block, block);
     }
-    copy_tile(beside + Pass::kTile, pass, block, block);
     __pipeline_commit();
   }
 
@@ -363,24 +370,34 @@ class PassBlock {
   }
 
   // Some positions: all lanes compute all of them, which takes fewer dependent steps than a
-  // broadcast of each; then the lanes behind subtract them. What this needs is read before.
+  // broadcast of each; then the lanes behind subtract them.
   struct Few {
-    T among[Q][Q], own[Q];
-    Divisor<T> divisors[kUnit ? 1 : Q];
+    static constexpr bool kEarly = sizeof(T) * R <= 16;  // else registers do not suffice
+    static constexpr int kHeld = kEarly ? Q : 1;
+    const T* diagonal;
+    Divisor<T> divisor;
+    int sign;
+    T among[kHeld][kHeld], own[kHeld];
+    Divisor<T> divisors[kHeld];
 
+    // What `solve` will need.
     __device__ __forceinline__ void read(
-        const T* diagonal, const Divisor<T>& divisor, int sign, int first, int lane) {
+        const T* tile, const Divisor<T>& mine, int conjugation, int first, int lane) {
+      diagonal = tile;
+      divisor = mine;
+      sign = conjugation;
+      if constexpr (kEarly) {
 #pragma unroll
-      for (int q = 0; q < Q; ++q) {
-        if constexpr (!kUnit) {
-          divisors[q].inverse = shuffle(divisor.inverse, first + q, 32);
-          divisors[q].scale = shuffle(divisor.scale, first + q, 32);
-        }
+        for (int q = 0; q < Q; ++q) {
+          if constexpr (!kUnit) {
+            divisors[q] = divisor_of(first + q);
+          }
 #pragma unroll
-        for (int later = q + 1; later < Q; ++later) {
-          among[q][later] = conjugate(diagonal[(first + q) * S + first + later], sign);
+          for (int later = q + 1; later < Q; ++later) {
+            among[q][later] = element(first + later, first + q);
+          }
+          own[q] = element(lane, first + q);
         }
-        own[q] = conjugate(diagonal[(first + q) * S + lane], sign);
       }
     }
 
@@ -396,19 +413,40 @@ class PassBlock {
       const int behind = lane >= first + Q;
 #pragma unroll
       for (int q = 0; q < Q; ++q) {
+        if constexpr (!kUnit) {
+          const Divisor<T> by = kEarly ? divisors[kEarly ? q : 0] : divisor_of(first + q);
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            y[q][r] = quotient(y[q][r], by);
+          }
+        }
+#pragma unroll
+        for (int later = q + 1; later < Q; ++later) {
+          const T l = kEarly ? among[kEarly ? q : 0][kEarly ? later : 0]
+                             : element(first + later, first + q);
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            y[later][r] = subtract_product(y[later][r], l, y[q][r]);
+          }
+        }
+        const T l = kEarly ? own[kEarly ? q : 0] : element(lane, first + q);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          if constexpr (!kUnit) {
-            y[q][r] = quotient(y[q][r], divisors[q]);
-          }
-#pragma unroll
-          for (int later = q + 1; later < Q; ++later) {
-            y[later][r] = subtract_product(y[later][r], among[q][later], y[q][r]);
-          }
-          subtract_product_if(behind, v[r], own[q], y[q][r]);
+          subtract_product_if(behind, v[r], l, y[q][r]);
           v[r] = select(lane == first + q, y[q][r], v[r]);
         }
       }
+    }
+
+   private:
+    __device__ __forceinline__ T element(int row, int column) const {
+      return conjugate(diagonal[column * S + row], sign);
+    }
+    __device__ __forceinline__ Divisor<T> divisor_of(int position) const {
+      Divisor<T> found;
+      found.inverse = shuffle(divisor.inverse, position, 32);
+      found.scale = shuffle(divisor.scale, position, 32);
+      return found;
     }
   };
 };
