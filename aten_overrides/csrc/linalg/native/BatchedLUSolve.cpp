@@ -168,7 +168,8 @@ void check_arguments(
 int pass_warps(const SolveProblem& p, int together) {
   const int64_t blocks = (p.n + 31) / 32;
   const int64_t passes = p.batch * ((p.nrhs + together - 1) / together);
-  const bool crowded = passes > 4 * int64_t{device_attribute(cudaDevAttrMultiProcessorCount)};
+  const int64_t multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+  const bool crowded = passes > 4 * multiprocessors;
   if (p.n <= 32) {
     return 1;
   }
@@ -185,7 +186,8 @@ int pass_warps(const SolveProblem& p, int together) {
   // Even where little is left to sum there are 64 lines of the two tiles to bring. Without
   // transposition the first warp adds up the others' sums.
   const int64_t most_rows = p.transposed ? 96 : 512;
-  return p.n <= most_rows ? 9 : kPassWarps;
+  const bool waits = together > 1 && passes > multiprocessors;  // for a block to end
+  return p.n <= most_rows || waits ? 9 : kPassWarps;
 }
 
 // Tiles of 32 columns that a block has: several, which take fewer reads a product, where there are
