@@ -42,7 +42,10 @@ class BlockedSolve {
       launch_tile_solve(TileSolve<T>{p_, first, width, tiles_, down, !down, nullptr}, stream_);
       return;
     }
-    const int above = (width + leaf_ - 1) / leaf_ / 2 * leaf_;
+    // Tiles of about the same size, so that one row more adds no tile of one row.
+    const int pieces = (width + leaf_ - 1) / leaf_;
+    const int each = std::min((width + pieces * kRound - 1) / (pieces * kRound) * kRound, leaf_);
+    const int above = pieces / 2 * each;
     const int middle = first + above, below = width - above;
     if (down) {
       triangle(first, above, down);
@@ -89,6 +92,7 @@ class BlockedSolve {
         "cublasGemmStridedBatchedEx");
   }
 
+  static constexpr int kRound = 16;  // rows of a tile that are solved together
   Systems<T> p_;
   int leaf_, tiles_;
   cublasHandle_t handle_;
