@@ -372,7 +372,8 @@ class PassBlock {
   // Some positions: all lanes compute all of them, which takes fewer dependent steps than a
   // broadcast of each; then the lanes behind subtract them.
   struct Few {
-    static constexpr bool kEarly = sizeof(T) * R <= 16;  // else registers do not suffice
+    // Else registers do not suffice.
+    static constexpr bool kEarly = sizeof(T) * R <= 16 && sizeof(T) < 16;
     static constexpr int kHeld = kEarly ? Q : 1;
     const T* diagonal;
     Divisor<T> divisor;
