@@ -1,4 +1,4 @@
-"""A reduced set of solves for compute-sanitizer: every kernel once in each direction, and residuals.
+"""Solves for compute-sanitizer: every kernel once in each direction, and residuals.
 
 Example: BATCHED_LU_LIBRARY=... PYTHONPATH=. compute-sanitizer --tool racecheck \\
     python sanitize_solve.py [float32 ...]
