@@ -44,12 +44,14 @@ inline bool many_panels(const LuPlan& plan, int rows, int64_t batch) {
   return batch > plan.room * (rows > 256 ? 1 : 2);
 }
 
-inline int power_below(int x) {
-  int power = 1;
-  while (power * 2 <= x) {
-    power *= 2;
+// The narrowest panels, in steps of 4 columns, that cut `width` columns into as few as those of
+// `most` columns do.
+inline int even_width(int width, int most) {
+  if (most < 4) {
+    return most;
   }
-  return power;
+  const int panels = (width + most - 1) / most;
+  return std::min(most, ((width + panels - 1) / panels + 3) / 4 * 4);
 }
 
 // The blocked route: blocks of `outer` columns, each factored by recursion over its column halves
@@ -75,10 +77,10 @@ class BlockedLU {
         handle_(handle),
         stream_(stream) {}
 
-  // Panel width for `rows` rows: what fits, cut to a power of two so that halves line up.
+  // Panel width for `rows` rows: what fits, as even as the plan's outer block allows.
   static int leaf_width(int rows, const LuPlan& plan, size_t shared) {
     const int fits = panel_width<T>(rows, plan.leaf, shared / plan.resident);
-    return fits == 0 ? std::min(kTallWidth, plan.leaf) : power_below(fits);
+    return fits == 0 ? std::min(kTallWidth, plan.leaf) : even_width(plan.outer, fits);
   }
   // Width of the outer blocks: bounded by the levels that the narrowest panel, the first, allows.
   static int outer_width(int m, const LuPlan& plan, size_t shared) {

@@ -21,45 +21,48 @@ struct PanelShared {
   static constexpr int kStep = W + kPack;     // row length of U: 16-byte accesses without conflicts
   static constexpr int kLeading = kMost + 1;  // odd: a row's elements fall into different banks
 
-  T* mail;           // [W][P][kRow] the leaders' candidates for each column's pivot row
-  Key* keys;         // [W][P] their magnitudes
-  uint32_t* places;  // [W][P] where they stand, counted from the strip's first column
-  int32_t* slots;    // [W][P] and the row of `matrix` that holds them
-  int32_t* won;      // [W] whose candidate became the pivot row
+  static constexpr int kMail = P == 1 ? 0 : W * P;  // one leader's candidates are the pivot rows
+  static_assert(kMost < 32768, "rows are counted in 16 bits");
+
+  T* mail;             // [W][P][kRow] the leaders' candidates for each column's pivot row
+  Key* keys;           // [W][P] their magnitudes
+  uint32_t* places;    // [W][P] where they stand, counted from the strip's first column
+  int32_t* slots;      // [W][P] and the row of `matrix` that holds them
+  T* tops;             // [2][W][kRow] the pivot rows of a strip and of the one before it
+  int32_t* top_slots;  // [2][W] the rows of `matrix` that hold them
   int32_t* first_zero;
   T* upper;           // [columns right of the strip][kStep]
   T* matrix;          // [columns][kLeading]
-  int32_t* final_of;  // [kMost] where a row of `matrix` belongs; negative until it is a pivot row
-  int32_t* slot_at;   // [m] the inverse
   int32_t* place_at;  // [min(m, n)] where each pivot was found
+  int16_t* final_of;  // [kMost] where a row of `matrix` belongs; negative until it is a pivot row
+  int16_t* slot_at;   // [m] the inverse
 
   static __host__ __device__ int columns(int n) {
     return (n + W - 1) / W * W;
   }
   static __host__ size_t bytes(int m, int n) {
-    const size_t elements = static_cast<size_t>(W) * P * kRow +
+    const size_t elements = static_cast<size_t>(kMail + 2 * W) * kRow +
                             static_cast<size_t>(columns(n) - W) * kStep +
                             static_cast<size_t>(columns(n)) * kLeading;
-    return elements * sizeof(T) + 8 + W * P * (sizeof(Key) + 8) +
-           (W + 1 + kMost + static_cast<size_t>(m) + std::min(m, n)) * sizeof(int32_t);
+    return elements * sizeof(T) + 8 + kMail * (sizeof(Key) + 8) +
+           (2 * W + 1 + static_cast<size_t>(std::min(m, n))) * sizeof(int32_t) +
+           (kMost + static_cast<size_t>(m)) * sizeof(int16_t);
   }
   __device__ PanelShared(unsigned char* base, int m, int n) {
     mail = reinterpret_cast<T*>(base);
-    upper = mail + W * P * kRow;
+    tops = mail + kMail * kRow;
+    upper = tops + 2 * W * kRow;
     matrix = upper + (columns(n) - W) * kStep;
     keys = reinterpret_cast<Key*>(
         reinterpret_cast<unsigned char*>(matrix) +
         (static_cast<size_t>(columns(n)) * kLeading * sizeof(T) + 7) / 8 * 8);
-    places = reinterpret_cast<uint32_t*>(keys + W * P);
-    slots = reinterpret_cast<int32_t*>(places + W * P);
-    won = slots + W * P;
-    first_zero = won + W;
-    final_of = first_zero + 1;
+    places = reinterpret_cast<uint32_t*>(keys + kMail);
+    slots = reinterpret_cast<int32_t*>(places + kMail);
+    top_slots = slots + kMail;
+    first_zero = top_slots + 2 * W;
+    place_at = first_zero + 1;
+    final_of = reinterpret_cast<int16_t*>(place_at + min(m, n));
     slot_at = final_of + kMost;
-    place_at = slot_at + m;
-  }
-  __device__ __forceinline__ int winner(int w) const {
-    return P == 1 ? w : w * P + won[w];
   }
 };
 
@@ -70,16 +73,33 @@ __device__ __forceinline__ int opaque(int x) {
   return x;
 }
 
-// The rows of U right of a strip, a column per thread, into the matrix and into `upper`.
+// The pivot rows' elements in the strip itself, into the matrix, and where these rows belong.
+template <int W, typename Shared>
+__device__ __forceinline__ void place_tops(
+    const Shared& s, int k0, int half, int done, int from, int step) {
+  for (int i = from; i < done * W; i += step) {
+    const int w = i / W, c = i % W, slot = s.top_slots[half * W + w];
+    s.matrix[slot + (k0 + c) * Shared::kLeading] = s.tops[(half * W + w) * Shared::kRow + c];
+    if (c == 0) {
+      s.final_of[slot] = static_cast<int16_t>(k0 + w);
+    }
+  }
+}
+
+// The rows of U right of a strip, a column per thread, into the matrix and into `upper`: columns
+// from, from + step, ... up to `rest`. `half`: which of the two sets of pivot rows is the strip's.
 template <bool kWhole, int W, typename T, typename Shared>
-__device__ __forceinline__ void solve_upper(const Shared& s, T* right, int rest, int done) {
+__device__ __forceinline__ void solve_upper(
+    const Shared& s, T* right, int half, int from, int rest, int step, int done) {
   constexpr int ld = Shared::kLeading;
-  for (int c = threadIdx.x; c < rest; c += blockDim.x) {
+  const int32_t* const slots = s.top_slots + half * W;
+  const T* const tops = s.tops + half * (W * Shared::kRow);
+  for (int c = from; c < rest; c += step) {
     T y[W];
     int slot[W];
 #pragma unroll
     for (int w = 0; w < W; ++w) {
-      slot[w] = kWhole || w < done ? s.slots[s.winner(w)] + c * ld : 0;
+      slot[w] = kWhole || w < done ? slots[w] + c * ld : 0;
     }
 #pragma unroll
     for (int w = 0; w < W; ++w) {
@@ -89,7 +109,7 @@ __device__ __forceinline__ void solve_upper(const Shared& s, T* right, int rest,
     for (int w = 1; w < W; ++w) {
       if (kWhole || w < done) {
         T l[W];
-        load_row<T, W>(l, s.mail + s.winner(w) * Shared::kRow, 0);
+        load_row<T, W>(l, tops + w * Shared::kRow, 0);
 #pragma unroll
         for (int v = 0; v < w; ++v) {
           y[w] = subtract_product(y[w], l[v], y[v]);

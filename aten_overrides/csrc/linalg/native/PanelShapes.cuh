@@ -19,15 +19,15 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
   constexpr int words = sizeof(T) / 4;  // registers an element
   if constexpr (words == 1) {
     if (rows <= 64) {
-      either(PanelShape<T, 8, 2, 1, 256, 3>{}, PanelShape<T, 8, 2, 1, 128, 8>{});
+      either(PanelShape<T, 8, 2, 1, 256, 3>{}, PanelShape<T, 8, 2, 1, 128, 7>{});
     } else if (rows <= 96) {
       either(PanelShape<T, 8, 3, 1, 256, 3>{}, PanelShape<T, 8, 3, 1, 128, 6>{});
     } else if (rows <= 128) {
       either(PanelShape<T, 8, 2, 2, 256, 3>{}, PanelShape<T, 8, 4, 1, 128, 5>{});
     } else if (rows <= 192) {
-      either(PanelShape<T, 8, 2, 3, 256, 2>{}, PanelShape<T, 8, 2, 3, 128, 4>{});
+      either(PanelShape<T, 8, 2, 3, 512, 1>{}, PanelShape<T, 8, 2, 3, 128, 4>{});
     } else if (rows <= 256) {
-      either(PanelShape<T, 8, 2, 4, 256, 2>{}, PanelShape<T, 8, 2, 4, 128, 4>{});
+      either(PanelShape<T, 8, 2, 4, 512, 1>{}, PanelShape<T, 8, 2, 4, 128, 4>{});
     } else if (rows <= 384) {
       either(PanelShape<T, 8, 3, 4, 512, 1>{}, PanelShape<T, 8, 3, 4, 256, 2>{});
     } else if (rows <= 512) {
@@ -36,6 +36,8 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
       use(PanelShape<T, 8, 3, 8, 512, 1>{});
     } else if (rows <= 1024) {
       use(PanelShape<T, 8, 4, 8, 512, 1>{});
+    } else if (rows <= 1536) {
+      use(PanelShape<T, 8, 4, 12, 512, 1>{});
     } else if (rows <= 2048) {
       use(PanelShape<T, 8, 4, 16, 512, 1>{});
     } else if (rows <= 4096) {
@@ -45,7 +47,7 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
     }
   } else if constexpr (words == 2) {
     if (rows <= 64) {
-      either(PanelShape<T, 8, 2, 1, 256, 3>{}, PanelShape<T, 8, 2, 1, 128, 6>{});
+      either(PanelShape<T, 8, 2, 1, 256, 2>{}, PanelShape<T, 8, 2, 1, 128, 5>{});
     } else if (rows <= 96) {
       use(PanelShape<T, 8, 3, 1, 128, 4>{});
     } else if (rows <= 128) {
@@ -57,11 +59,13 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
     } else if (rows <= 384) {
       use(PanelShape<T, 8, 3, 4, 512, 1>{});
     } else if (rows <= 512) {
-      use(PanelShape<T, 8, 4, 4, 512, 1>{});
+      use(PanelShape<T, 8, 4, 4, 384, 1>{});
     } else if (rows <= 768) {
       use(PanelShape<T, 8, 3, 8, 512, 1>{});
     } else if (rows <= 1024) {
-      use(PanelShape<T, 8, 4, 8, 512, 1>{});
+      use(PanelShape<T, 8, 4, 8, 384, 1>{});
+    } else if (rows <= 1536) {
+      use(PanelShape<T, 4, 4, 12, 512, 1>{});
     } else if (rows <= 2048) {
       use(PanelShape<T, 4, 4, 16, 512, 1>{});
     } else if (rows <= 4096) {
@@ -88,6 +92,8 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
       use(PanelShape<T, 4, 3, 8, 512, 1>{});
     } else if (rows <= 1024) {
       use(PanelShape<T, 4, 4, 8, 512, 1>{});
+    } else if (rows <= 1536) {
+      use(PanelShape<T, 4, 3, 16, 512, 1>{});
     } else if (rows <= 2048) {
       use(PanelShape<T, 4, 4, 16, 512, 1>{});
     } else if (rows <= 4096) {
@@ -111,8 +117,8 @@ int panel_width(int rows, int wanted, size_t shared) {
     }
     return both;
   };
-  constexpr int step = 8;  // columns of the widest strip
-  for (int n = wanted; n > 0 && width == 0; n = n > step ? (n - 1) / step * step : n / 2) {
+  const auto narrower = [](int n) { return n > 4 ? (n - 1) / 4 * 4 : n / 2; };
+  for (int n = wanted; n > 0 && width == 0; n = narrower(n)) {
     width = fits(n) ? n : 0;
   }
   return width;
