@@ -39,6 +39,10 @@ inline int levels_of(int leaves) {
   return levels;
 }
 
+// Rows up to which one block factors a panel faster than a cluster does, as measured on an H200.
+template <typename T>
+constexpr int kAlone = sizeof(T) == 4 ? 768 : (sizeof(T) == 8 ? 384 : 256);
+
 // Whether so many panels of `rows` rows are more than the device has room for at once.
 inline bool many_panels(const LuPlan& plan, int rows, int64_t batch) {
   return batch > plan.room * (rows > 256 ? 1 : 2);
@@ -79,7 +83,7 @@ class BlockedLU {
 
   // Panel width for `rows` rows: what fits, as even as the plan's outer block allows.
   static int leaf_width(int rows, const LuPlan& plan, size_t shared) {
-    const int fits = panel_width<T>(rows, plan.leaf, shared / plan.resident);
+    const int fits = width_of(rows, plan.leaf, plan, shared);
     return fits == 0 ? std::min(kTallWidth, plan.leaf) : even_width(plan.outer, fits);
   }
   // Width of the outer blocks: bounded by the levels that the narrowest panel, the first, allows.
@@ -127,9 +131,18 @@ class BlockedLU {
   }
 
  private:
+  static int by_cluster(int rows, int wanted, const LuPlan& plan, size_t shared) {
+    return plan.spread > 1 && rows > kAlone<T> ? cluster_width<T>(rows, wanted, plan.spread, shared)
+                                               : 0;
+  }
+  // Columns up to `wanted` that a panel of `rows` rows can have; 0: only tall_lu takes it.
+  static int width_of(int rows, int wanted, const LuPlan& plan, size_t shared) {
+    const int together = by_cluster(rows, wanted, plan, shared);
+    return together > 0 ? together : panel_width<T>(rows, wanted, shared / plan.resident);
+  }
   static int slack_of(int rows, int leaf, const LuPlan& plan, size_t shared) {
     const int wide = leaf + leaf / 4;
-    return panel_width<T>(rows, wide, shared / plan.resident) == wide ? leaf / 4 : 0;
+    return width_of(rows, wide, plan, shared) == wide ? leaf / 4 : 0;
   }
   static int most_levels(int m, const OuterBlocks& blocks, const LuPlan& plan, size_t shared) {
     const int leaf = leaf_width(m, plan, shared);
@@ -166,8 +179,11 @@ class BlockedLU {
     p.levels = whole_.pivot ? depth : 0;
     p.level_stride = level_stride_;
     std::copy(levels_, levels_ + p.levels, p.level);
-    if (panel_width<T>(whole_.m - first, width, shared_) == width) {
-      launch_panel_lu(p, many_panels(plan_, whole_.m - first, whole_.batch), stream_);
+    const int rows = whole_.m - first;
+    if (by_cluster(rows, width, plan_, shared_) == width) {
+      launch_cluster_lu(p, plan_.spread, stream_);
+    } else if (panel_width<T>(rows, width, shared_) == width) {
+      launch_panel_lu(p, many_panels(plan_, rows, whole_.batch), stream_);
     } else {
       launch_tall_lu(p, stream_);
     }

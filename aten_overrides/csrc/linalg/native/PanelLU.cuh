@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/native/cuda/linalg/native/ClusterLaunch.h>
 #include <ATen/native/cuda/linalg/native/DynamicShared.h>
 #include <ATen/native/cuda/linalg/native/LaunchCheck.h>
 #include <ATen/native/cuda/linalg/native/StripLU.cuh>
@@ -30,7 +31,7 @@ __device__ __forceinline__ void update_right(
   constexpr int kColumns = W < 4 || sizeof(T) == 16 ? 2 : 4;
   // Tiles of kRows rows a lane, 32 apart, and kColumns columns. A warp has one row of tiles, or
   // several when there are more than warps, and every groups-th column of them.
-  const int row_tiles = (m + 32 * kRows - 1) / (32 * kRows);
+  const int row_tiles = max(1, (m + 32 * kRows - 1) / (32 * kRows));
   const int groups = max(1, kHelpers / row_tiles);
   const int group = groups == 1 ? 0 : helper / row_tiles;
   const int first_tile = group < groups ? helper - group * row_tiles : row_tiles;
@@ -94,10 +95,14 @@ __device__ __forceinline__ void update_right(
   }
 }
 
-template <typename T, int W, int R, int P, int kThreads, int kBlocks>
+// C: blocks of a cluster, each with a slice of kRows rows; then at least as many rows as columns.
+template <typename T, int W, int R, int P, int kThreads, int kBlocks, int C = 1>
 __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p) {
+  if constexpr (C > 1 && !kHasClusters) {
+    return;
+  }
   constexpr int kRows = 32 * R * P;
-  using Shared = PanelShared<T, W, P, kRows>;
+  using Shared = PanelShared<T, W, P, kRows, C>;
   constexpr int ld = Shared::kLeading;
   // The warps that update: those beside the leaders, or all when there are none.
   constexpr bool kAhead = P * 32 < kThreads;
@@ -106,12 +111,20 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
   constexpr int kRegisters = kThreads * kBlocks > 256 ? 65536 / (kThreads * kBlocks) : 255;
   extern __shared__ __align__(16) unsigned char raw[];
 
-  const int m = p.whole.m - p.first, n = p.n, steps = min(m, n);
+  const int rank = C == 1 ? 0 : static_cast<int>(blockIdx.x % C), above = rank * kRows;
+  const int whole_m = p.whole.m - p.first, n = p.n, steps = min(whole_m, n);
+  const int m = C == 1 ? whole_m : max(0, min(kRows, whole_m - above));
   // Not the array itself, whose address would be looked up anew for every column.
-  const Shared s(raw + opaque(0), m, n);
+  const Shared s(raw + opaque(0), whole_m, n);
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-  const int64_t item = blockIdx.x;
-  T* const a = p.whole.a + item * p.whole.stride + p.first * (p.whole.lda + 1);
+  const int64_t item = blockIdx.x / C;
+  T* const a = p.whole.a + item * p.whole.stride + p.first * (p.whole.lda + 1) + above;
+  if (C > 1 && tid == 0) {
+    for (int i = 0; i < Shared::kSignals; ++i) {
+      start_signal(&s.signals[i], C * (i < 4 ? P : kHelpers));
+    }
+    signals_started();
+  }
 
   for (int c = warp; c < n; c += kThreads / 32) {
 #pragma unroll 4
@@ -124,13 +137,24 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
     s.final_of[i] = i < m ? -1 : 0;
   }
   __pipeline_wait_prior(0);
-  __syncthreads();
+  if constexpr (C == 1) {
+    __syncthreads();
+  } else {
+    cluster_meet();
+  }
 
   // What the helpers do with a strip that is done, but for the last one.
   const auto help = [&](int k0, int skipped) {
     const int half = k0 / W % 2, rest = n - (k0 + W);
     T* const right = s.matrix + (k0 + W) * ld;
+    if constexpr (C > 1) {
+      const int index = tid - kFirstHelper * 32;
+      send_tails<W>(s, right, half, skipped, rest, index, kHelpers * 32, 4);
+    }
     place_tops<W>(s, k0, half, W, kThreads - 1 - tid, kHelpers * 32);  // the first ones solve
+    if constexpr (C > 1) {
+      await_signal(&s.signals[4 + half], k0 / W / 2);
+    }
     solve_upper<true, W>(s, right, half, tid - kFirstHelper * 32 + skipped, rest, kHelpers * 32, W);
     if constexpr (kAhead) {
       helpers_meet<P, kThreads>();
@@ -139,27 +163,29 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
     }
     update_right<W, kTile, kHelpers>(s, right, warp - kFirstHelper, m, k0, skipped, rest);
   };
+  static_assert(C == 1 || kAhead, "send_tails is by the helpers");
+  int first_zero = 0;
   if (!kAhead || warp < P) {
     uint32_t pos[R], mask[R];
     T x[R][W];
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int slot = (r * P + warp) * 32 + lane;
-      pos[r] = slot < m ? slot : kGone;
+      pos[r] = slot < m ? above + slot : kGone;
       // Without pivoting all are equal and the first row left is the pivot row.
       mask[r] = slot < m && p.whole.pivot ? 0xffffffffu : 0u;
     }
     read_strip<W, R, P>(s, 0, x);
     for (int k0 = 0;;) {
-      const int half = k0 / W % 2;
-      factor_strip<W, R, P>(s, p.whole.pivot, k0, min(W, steps - k0), half, pos, mask, x);
+      factor_strip<W, R, P>(
+          s, p.whole.pivot, k0, min(W, steps - k0), k0 / W % 2, pos, mask, x, rank, first_zero);
       __syncthreads();
       if (k0 + W >= steps) {
         break;
       }
       if constexpr (kAhead) {
         T* const right = s.matrix + (k0 + W) * ld;
-        next_strip<W, R, P, kRegisters>(s, right, half, n - (k0 + W), pos, x);
+        next_strip<W, R, P, kRegisters>(s, right, k0 / W, n - (k0 + W), pos, x);
         k0 += W;
       } else {
         help(k0, 0);
@@ -179,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
   } else {
     for (int k0 = 0;; k0 += W) {
 #ifdef BATCHED_NATIVE_WHOLE_BARRIERS
-      for (int w = 0; P > 1 && w < min(W, steps - k0); ++w) {
+      for (int w = 0; C == 1 && P > 1 && w < min(W, steps - k0); ++w) {
         leaders_meet<P>();
       }
 #endif
@@ -193,30 +219,43 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
   // The last strip: the rows may end inside it, with columns left to its right.
   const int k0 = (steps - 1) / W * W, half = k0 / W % 2, rest = n - (k0 + W);
   place_tops<W>(s, k0, half, steps - k0, kThreads - 1 - tid, kThreads);
-  if (rest > 0) {
+  if (C == 1 && rest > 0) {
     T* const right = s.matrix + (k0 + W) * ld;
     solve_upper<false, W>(s, right, half, tid, rest, kThreads, steps - k0);
   }
   __syncthreads();
-  write_panel<(kRows + kThreads - 1) / kThreads>(p, s, a, m, n);
+  constexpr int kEach = (kRows + kThreads - 1) / kThreads;
+  if constexpr (C == 1) {
+    write_panel<kEach>(p, s, a, m, n);
+  } else {
+    write_slice<kEach>(p, s, a - above, item, above, m, first_zero);
+  }
 }
 
 // The shapes that are built: W columns a strip, R rows a lane of each of P leaders, kThreads
 // threads in all and registers for kBlocks blocks on a multiprocessor.
-template <typename T, int W_, int R, int P, int kThreads, int kBlocks>
+template <typename T, int W_, int R, int P, int kThreads, int kBlocks, int C = 1>
 struct PanelShape {
   static_assert(P * 32 <= kThreads, "the leaders are warps of the block");
   static constexpr int W = W_;
   static constexpr int kRows = 32 * R * P;
   static size_t bytes(int m, int n) {
-    return PanelShared<T, W, P, kRows>::bytes(m, n);
+    return PanelShared<T, W, P, kRows, C>::bytes(m, n);
+  }
+  static bool usable() {
+    return C == 1 || clusters_usable(panel_lu_kernel<T, W, R, P, kThreads, kBlocks, C>);
   }
   static void launch(const Panel<T>& p, cudaStream_t stream) {
     const size_t shared = bytes(p.whole.m - p.first, p.n);
-    auto* const kernel = panel_lu_kernel<T, W, R, P, kThreads, kBlocks>;
+    auto* const kernel = panel_lu_kernel<T, W, R, P, kThreads, kBlocks, C>;
     static DynamicShared allowance;
     allowance.allow(kernel, shared);
-    kernel<<<static_cast<unsigned>(p.whole.batch), kThreads, shared, stream>>>(p);
+    const unsigned blocks = static_cast<unsigned>(p.whole.batch) * C;
+    if constexpr (C == 1) {
+      kernel<<<blocks, kThreads, shared, stream>>>(p);
+    } else {
+      launch_clusters(kernel, p, blocks, C, kThreads, shared, stream);
+    }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   }
 };

@@ -105,10 +105,66 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
   return true;
 }
 
+// The same for panels that a cluster of at most `most` blocks shares.
+template <typename T, typename Use>
+bool with_cluster_shape(int rows, int most, Use&& use) {
+  const auto by_rows = [&](auto two, auto four, auto eight) {
+    constexpr int slice = decltype(two)::kRows;
+    if (rows <= 2 * slice && most >= 2) {
+      use(two);
+    } else if (rows <= 4 * slice && most >= 4) {
+      use(four);
+    } else if (rows <= 8 * slice && most >= 8) {
+      use(eight);
+    } else {
+      return false;
+    }
+    return true;
+  };
+  constexpr int words = sizeof(T) / 4;
+  if constexpr (words == 1) {
+    return by_rows(
+               PanelShape<T, 8, 2, 4, 512, 1, 2>{},
+               PanelShape<T, 8, 2, 4, 512, 1, 4>{},
+               PanelShape<T, 8, 2, 4, 512, 1, 8>{}) ||
+           by_rows(
+               PanelShape<T, 8, 4, 4, 512, 1, 2>{},
+               PanelShape<T, 8, 4, 4, 512, 1, 4>{},
+               PanelShape<T, 8, 4, 4, 512, 1, 8>{});
+  } else if constexpr (words == 2) {
+    return by_rows(
+               PanelShape<T, 8, 2, 4, 512, 1, 2>{},
+               PanelShape<T, 8, 2, 4, 512, 1, 4>{},
+               PanelShape<T, 8, 2, 4, 512, 1, 8>{}) ||
+           by_rows(
+               PanelShape<T, 8, 4, 4, 384, 1, 2>{},
+               PanelShape<T, 8, 4, 4, 384, 1, 4>{},
+               PanelShape<T, 8, 4, 4, 384, 1, 8>{});
+  } else {
+    return by_rows(
+               PanelShape<T, 8, 2, 2, 256, 1, 2>{},
+               PanelShape<T, 8, 2, 2, 256, 1, 4>{},
+               PanelShape<T, 8, 2, 2, 256, 1, 8>{}) ||
+           by_rows(
+               PanelShape<T, 4, 2, 4, 512, 1, 2>{},
+               PanelShape<T, 4, 2, 4, 512, 1, 4>{},
+               PanelShape<T, 4, 2, 4, 512, 1, 8>{});
+  }
+}
+
+// The widest up to `wanted` that `fits`, where strips may be narrow.
+template <typename Fits>
+int widest(int wanted, Fits&& fits) {
+  int width = wanted;
+  while (width > 0 && !fits(width)) {
+    width = width > 4 ? (width - 1) / 4 * 4 : width / 2;
+  }
+  return width;
+}
+
 template <typename T>
 int panel_width(int rows, int wanted, size_t shared) {
-  int width = 0;
-  const auto fits = [&](int n) {
+  return widest(wanted, [&](int n) {
     bool both = true;
     for (const bool many : {false, true}) {
       const bool there = with_panel_shape<T>(
@@ -116,17 +172,28 @@ int panel_width(int rows, int wanted, size_t shared) {
       both = both && there;
     }
     return both;
-  };
-  const auto narrower = [](int n) { return n > 4 ? (n - 1) / 4 * 4 : n / 2; };
-  for (int n = wanted; n > 0 && width == 0; n = narrower(n)) {
-    width = fits(n) ? n : 0;
-  }
-  return width;
+  });
+}
+
+template <typename T>
+int cluster_width(int rows, int wanted, int most, size_t shared) {
+  return widest(wanted, [&](int n) {
+    bool fits = false;
+    with_cluster_shape<T>(rows, most, [&](auto shape) {
+      fits = n <= rows && shape.bytes(rows, n) <= shared && shape.usable();
+    });
+    return fits;
+  });
 }
 
 template <typename T>
 void launch_panel_lu(const Panel<T>& p, bool many, cudaStream_t stream) {
   with_panel_shape<T>(p.whole.m - p.first, many, [&](auto shape) { shape.launch(p, stream); });
+}
+
+template <typename T>
+void launch_cluster_lu(const Panel<T>& p, int most, cudaStream_t stream) {
+  with_cluster_shape<T>(p.whole.m - p.first, most, [&](auto shape) { shape.launch(p, stream); });
 }
 
 }  // namespace at::native::batched_native

@@ -4,8 +4,15 @@
 #include <ATen/native/cuda/linalg/native/PivotSearch.cuh>
 
 // A strip of W columns, factored by the first P warps of a block, the leaders, with R rows a lane
-// in registers: x[r] is row (r * P + warp) * 32 + lane. Rows never move before the end: `pos` says
-// where a lane's rows stand, counted from the strip's first column.
+// in registers: x[r] is row (r * P + warp) * 32 + lane of the block. Rows never move before the
+// end: `pos` says where a lane's rows stand, counted from the strip's first column.
+//
+// In a cluster each block does this with its slice of the rows. The leaders of all blocks meet at
+// every column, by signals. A block's signals, two of each so that one's next use cannot begin
+// before all have left the last:
+//   0, 1  the leaders' candidates for a column, odd and even ones, are in `mail`
+//   2, 3  the next strip's rows of U, of odd and even strips, are in `tails`
+//   4, 5  the other columns' rows of U likewise
 namespace at::native::batched_native {
 
 // The leaders, or the other warps, wait for each other. compute-sanitizer's racecheck does not
@@ -42,8 +49,68 @@ __device__ __forceinline__ void leaders_meet_apart() {
 #endif
 }
 
+// One leader's candidate for column w, which it has put into its own `mail`, to all blocks; then
+// waits for the others'. `use`: columns before this one.
+template <int P, typename Shared, typename T>
+__device__ __forceinline__ void send_candidate(
+    const Shared& s, int rank, int w, int use, T* own, typename Shared::Key key, uint32_t place) {
+  constexpr int C = Shared::kBlocks, kChunks = Shared::kRow * sizeof(T) / 16;
+  const int lane = threadIdx.x % 32;
+  __syncwarp();
+#pragma unroll
+  for (int first = 0; first < C * kChunks; first += 32) {
+    const int i = first + lane, to = i / kChunks, chunk = i % kChunks;
+    if (i < C * kChunks && to != rank) {
+      const uint4 piece = reinterpret_cast<const uint4*>(own)[chunk];
+      reinterpret_cast<uint4*>(cluster_map(own, to))[chunk] = piece;
+    }
+  }
+  if (lane < C && lane != rank) {
+    const int q = w * Shared::kCandidates + rank * P + static_cast<int>(threadIdx.x) / 32;
+    *static_cast<typename Shared::Key*>(cluster_map(&s.keys[q], lane)) = key;
+    *static_cast<uint32_t*>(cluster_map(&s.places[q], lane)) = place;
+  }
+  __syncwarp();
+  if (lane < C) {
+    give_signal(&s.signals[use % 2], lane);
+  }
+  await_signal(&s.signals[use % 2], use / 2);
+}
+
+// The pivot rows of a strip that this block has, columns from .. to right of it, to all blocks; by
+// `threads` whole warps, of which this is thread `index`. `which`: the signal that they give.
+template <int W, typename Shared, typename T>
+__device__ __forceinline__ void send_tails(
+    const Shared& s,
+    const T* right,
+    int half,
+    int from,
+    int to,
+    int index,
+    int threads,
+    int which) {
+  constexpr int C = Shared::kBlocks;
+  const int lane = threadIdx.x % 32;
+  for (int c = from + index / W; c < to; c += threads / W) {
+    const int w = index % W, slot = s.top_slots[half * W + w];
+    if (slot >= 0) {
+      const T value = right[slot + c * Shared::kLeading];
+      T* const tail = &s.tails[(half * W + w) * s.tail_step + c];
+#pragma unroll
+      for (int rank = 0; rank < C; ++rank) {
+        *static_cast<T*>(cluster_map(tail, rank)) = value;
+      }
+    }
+  }
+  __syncwarp();
+  if (lane < C) {
+    give_signal(&s.signals[which + half], lane);
+  }
+}
+
 // Factors columns k0 .. k0 + done, which `x` holds, and puts them into the matrix, all but the
-// pivot rows: those go to `half` of s.tops.
+// pivot rows: those go to `half` of s.tops. `rank`: of the block in its cluster. `first_zero`, in
+// a cluster: the first column with a zero pivot, from 1, kept by thread 0.
 template <int W, int R, int P, typename T, typename Shared>
 __device__ __forceinline__ void factor_strip(
     const Shared& s,
@@ -53,7 +120,10 @@ __device__ __forceinline__ void factor_strip(
     int half,
     uint32_t (&pos)[R],
     uint32_t (&mask)[R],
-    T (&x)[R][W]) {
+    T (&x)[R][W],
+    int rank,
+    int& first_zero) {
+  constexpr int C = Shared::kBlocks, kAll = Shared::kCandidates;
   using Key = typename Shared::Key;
   constexpr int kRow = Shared::kRow, ld = Shared::kLeading;
   constexpr bool kReal = !RealOf<T>::complex;  // the pivot's magnitude is all but its sign
@@ -72,46 +142,53 @@ __device__ __forceinline__ void factor_strip(
     } else {
       divisor = Divisor<T>::of(search.value);  // each lane that of its own best row
     }
-    T* const candidates = P == 1 ? tops + w * kRow : s.mail + w * P * kRow;
-    T* const own = candidates + warp * kRow;
+    T* const candidates = kAll == 1 ? tops + w * kRow : s.mail + w * kAll * kRow;
+    const int leader = rank * P + warp;
+    T* const own = candidates + leader * kRow;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       if (pos[r] == place) {  // one lane, one row
         store_row<T, W>(own, x[r], 0);
-        (P == 1 ? s.top_slots[half * W + w] : s.slots[w * P + warp]) = (r * P + warp) * 32 + lane;
+        (kAll == 1 ? s.top_slots[half * W + w] : s.slots[w * kAll + leader]) =
+            (r * P + warp) * 32 + lane;
       }
     }
-    if (kReal ? P > 1 && lane == 0 : search.mine == place) {
+    if (kReal ? kAll > 1 && lane == 0 : search.mine == place) {
       own[W] = divisor.inverse;
       *reinterpret_cast<real_t<T>*>(own + W + 1) = divisor.scale;
     }
-    if constexpr (P > 1) {
+    if constexpr (kAll > 1) {
       if (lane == 0) {
-        s.keys[w * P + warp] = search.key();
-        s.places[w * P + warp] = place;
+        s.keys[w * kAll + leader] = search.key();
+        s.places[w * kAll + leader] = place;
       }
     }
-    leaders_meet<P>();
+    if constexpr (C == 1) {
+      leaders_meet<P>();
+    } else {
+      send_candidate<P>(s, rank, w, k0 + w, own, search.key(), place);
+    }
     int winner = 0;
-    if constexpr (P >= 8) {  // a reduction is shorter than comparing so many one by one
-      const int q = w * P + lane % P;
-      const uint32_t best = warp_argmax(s.keys[q], s.places[q] << 5 | lane % P);
+    if constexpr (kAll >= 8) {  // a reduction is shorter than comparing so many one by one
+      static_assert(kAll <= 32, "a lane compares one candidate");
+      const int q = w * kAll + lane % kAll;
+      const uint32_t best = warp_argmax(s.keys[q], s.places[q] << 5 | lane % kAll);
       place = best >> 5;
       winner = static_cast<int>(best % 32);
-    } else if constexpr (P > 1) {
-      Key key[P];
-      uint32_t there[P];
-      int who[P];
+    } else if constexpr (kAll > 1) {
+      Key key[kAll];
+      uint32_t there[kAll];
+      int who[kAll];
 #pragma unroll
-      for (int q = 0; q < P; ++q) {
-        key[q] = s.keys[w * P + q];
-        there[q] = s.places[w * P + q];
+      for (int q = 0; q < kAll; ++q) {
+        key[q] = s.keys[w * kAll + q];
+        there[q] = s.places[w * kAll + q];
         who[q] = q;
       }
 #pragma unroll
-      for (int step = 1; step < P; step *= 2) {
+      for (int step = 1; step < kAll; step *= 2) {
 #pragma unroll
-        for (int q = 0; q + step < P; q += 2 * step) {
+        for (int q = 0; q + step < kAll; q += 2 * step) {
           // Without short circuits, which would become branches.
           const bool better =
               (key[q + step] > key[q]) | ((key[q + step] == key[q]) & (there[q + step] < there[q]));
@@ -126,7 +203,7 @@ __device__ __forceinline__ void factor_strip(
     const T* const row = candidates + winner * kRow;
     T u[W];
     load_row<T, W>(u, row, w);
-    if constexpr (!kReal || P > 1) {
+    if constexpr (!kReal || kAll > 1) {
       divisor = Divisor<T>{row[W], *reinterpret_cast<const real_t<T>*>(row + W + 1)};
     }
     T l[R];
@@ -166,11 +243,15 @@ __device__ __forceinline__ void factor_strip(
     }
     if (tid == 0) {
       s.place_at[k0 + w] = k0 + static_cast<int>(place);
-      if constexpr (P > 1) {
-        s.top_slots[half * W + w] = s.slots[w * P + winner];
+      if constexpr (kAll > 1) {
+        const bool here = C == 1 || winner / P == rank;
+        s.top_slots[half * W + w] = here ? s.slots[w * kAll + winner] : -1;
+      }
+      if (C > 1 && first_zero == 0 && is_zero(u[w])) {
+        first_zero = k0 + w + 1;
       }
     }
-    if (P > 1 && tid < W) {
+    if (kAll > 1 && tid < W) {
       tops[w * kRow + tid] = row[tid];
     }
   }
@@ -227,12 +308,19 @@ __device__ __forceinline__ void subtract_upper(
 }
 
 // By the leaders: the columns of the next strip brought up to date, into `x`. On entry `x` holds
-// the multipliers of the present strip, which are in the matrix as well.
+// the multipliers of the present strip, number `strip`, which are in the matrix as well.
 template <int W, int R, int P, int kRegisters, typename T, typename Shared>
 __device__ __forceinline__ void next_strip(
-    const Shared& s, T* right, int half, int rest, const uint32_t (&pos)[R], T (&x)[R][W]) {
+    const Shared& s, T* right, int strip, int rest, const uint32_t (&pos)[R], T (&x)[R][W]) {
+  const int half = strip % 2;
   constexpr int ld = Shared::kLeading, V = Pack<T>::size;
   constexpr int kAtOnce = rows_at_once<T, W, R, kRegisters>(R), kRows = kAtOnce == 0 ? R : kAtOnce;
+  if constexpr (Shared::kBlocks > 1) {
+    send_tails<W>(s, right, half, 0, min(rest, W), threadIdx.x, 32 * P, 2);
+    if (threadIdx.x < 32) {
+      await_signal(&s.signals[2 + half], strip / 2);
+    }
+  }
   if (threadIdx.x < W) {
     solve_upper<true, W>(s, right, half, threadIdx.x, min(rest, W), W, W);
   }

@@ -22,6 +22,12 @@ LAUNCH = re.compile(
     re.DOTALL,
 )
 SHARED = re.compile(r"extern __shared__ __align__\(16\) unsigned char raw\[\];")
+SIGNALS = {
+    r"mbarrier\.init\.": "simulated_start_signal(at, count);",
+    r"fence\.mbarrier_init": "",
+    r"mbarrier\.arrive": "simulated_signal(at, rank);",
+    r"mbarrier\.try_wait": "done = simulated_await(at, use % 2);",
+}
 
 
 def translate(text: str) -> str:
@@ -41,6 +47,8 @@ def translate(text: str) -> str:
         r"simulated_barrier(\1, \2);",
         text,
     )
+    for instruction, call in SIGNALS.items():
+        text = re.sub(rf'asm volatile\(\s*"[^)]*?{instruction}.*?"memory"\);', call, text, flags=re.S)
     text = re.sub(r'asm\("rcp\.approx[^;]*f32[^;]*;[^;]*;', "estimate = ESTIMATE;", text)
     text = re.sub(r'asm\("rcp\.approx\.ftz\.f64[^;]*;[^;]*;', "estimate = 1.0 / x;", text)
     text = text.replace("estimate = ESTIMATE;", "estimate = 1.0f / static_cast<float>(x);")

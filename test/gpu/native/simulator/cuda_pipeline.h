@@ -11,16 +11,19 @@ struct Copy {
   const void* from;
   size_t bytes;
 };
-inline std::map<int, std::vector<Copy>> copies;  // by thread
+inline std::map<std::pair<unsigned, int>, std::vector<Copy>> copies;  // by block and thread
+inline std::vector<Copy>& own_copies() {
+  return copies[{block->index, block->current}];
+}
 }  // namespace simulated
 
 inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
-  simulated::copies[simulated::block->current].push_back({to, from, bytes});
+  simulated::own_copies().push_back({to, from, bytes});
 }
 inline void __pipeline_commit() {}
 inline void __pipeline_wait_prior(int) {
-  for (const auto& copy : simulated::copies[simulated::block->current]) {
+  for (const auto& copy : simulated::own_copies()) {
     std::memcpy(copy.to, copy.from, copy.bytes);
   }
-  simulated::copies[simulated::block->current].clear();
+  simulated::own_copies().clear();
 }
