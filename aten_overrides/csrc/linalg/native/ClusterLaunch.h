@@ -14,7 +14,7 @@ namespace at::native::batched_native {
 // that runs was compiled for it.
 template <typename Kernel>
 bool clusters_usable(Kernel* kernel) {
-#if CUDART_VERSION >= 12000
+#if CUDART_VERSION >= 12010
   // By device; 0: not asked yet, 1: no, 2: yes.
   static std::array<std::atomic<signed char>, 64> known{};
   int device = 0;
@@ -49,7 +49,7 @@ void launch_clusters(
     unsigned threads,
     size_t shared,
     cudaStream_t stream) {
-#if CUDART_VERSION >= 12000
+#if CUDART_VERSION >= 12010
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim.x = cluster;

@@ -9,49 +9,83 @@
 // ClusterLaunch.h.
 namespace at::native::batched_native {
 
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDACC_VER_MAJOR__ < 12)
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ < 900 || __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1201)
 constexpr bool kHasClusters = false;
-__device__ __forceinline__ void* cluster_map(void* here, int) {
-  return here;
-}
 __device__ __forceinline__ void cluster_meet() {}
-__device__ __forceinline__ void start_signal(uint64_t*, int) {}
+__device__ __forceinline__ void start_signal(uint64_t*) {}
 __device__ __forceinline__ void signals_started() {}
-__device__ __forceinline__ void give_signal(uint64_t*, int) {}
+__device__ __forceinline__ void expect_bytes(uint64_t*, int) {}
 __device__ __forceinline__ void await_signal(uint64_t*, int) {}
+template <typename Piece>
+__device__ __forceinline__ void send(Piece*, Piece, int, uint64_t*) {}
 #else
 constexpr bool kHasClusters = true;
 
-// Where block `rank` of the cluster has what this one has at `here`, in shared memory.
-__device__ __forceinline__ void* cluster_map(void* here, int rank) {
-  return __cluster_map_shared_rank(here, rank);
+__device__ __forceinline__ uint32_t place_of(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 // All threads of all blocks.
 __device__ __forceinline__ void cluster_meet() {
   __cluster_barrier_arrive();
   __cluster_barrier_wait();
 }
-// A signal is complete, and its next use begins, when `count` threads of the cluster have given it.
-__device__ __forceinline__ void start_signal(uint64_t* here, int count) {
-  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(here));
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+// A signal counts the bytes that were sent with it to this block: it is complete, and its next use
+// begins, when one thread here has said how many to expect and all have come.
+__device__ __forceinline__ void start_signal(uint64_t* here) {
+  const uint32_t at = place_of(here);
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
 }
 __device__ __forceinline__ void signals_started() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-// To block `rank`; what this thread wrote before (and others, if they met it since) is seen by who
-// awaits the signal.
-__device__ __forceinline__ void give_signal(uint64_t* here, int rank) {
-  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(here));
+__device__ __forceinline__ void expect_bytes(uint64_t* here, int bytes) {
+  const uint32_t at = place_of(here);
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+               : "memory");
+}
+// Writes a piece to where block `rank` has `to`, and counts it with that block's signal. Nothing
+// has to be waited for here: the count follows the data.
+__device__ __forceinline__ void send(uint32_t* to, uint32_t piece, int rank, uint64_t* with) {
+  const uint32_t at = place_of(to), signal = place_of(with);
   asm volatile(
-      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(at),
-      "r"(rank)
+      "{ .reg .b32 there, its; mapa.shared::cluster.u32 there, %0, %2; "
+      "mapa.shared::cluster.u32 its, %3, %2; "
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %1, [its]; }" ::"r"(at),
+      "r"(piece),
+      "r"(rank),
+      "r"(signal)
+      : "memory");
+}
+__device__ __forceinline__ void send(uint64_t* to, uint64_t piece, int rank, uint64_t* with) {
+  const uint32_t at = place_of(to), signal = place_of(with);
+  asm volatile(
+      "{ .reg .b32 there, its; mapa.shared::cluster.u32 there, %0, %2; "
+      "mapa.shared::cluster.u32 its, %3, %2; "
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %1, [its]; }" ::"r"(at),
+      "l"(piece),
+      "r"(rank),
+      "r"(signal)
+      : "memory");
+}
+__device__ __forceinline__ void send(uint4* to, uint4 piece, int rank, uint64_t* with) {
+  const uint32_t at = place_of(to), signal = place_of(with);
+  asm volatile(
+      "{ .reg .b32 there, its; mapa.shared::cluster.u32 there, %0, %5; "
+      "mapa.shared::cluster.u32 its, %6, %5; "
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [there], {%1, %2, %3, %4}, "
+      "[its]; }" ::"r"(at),
+      "r"(piece.x),
+      "r"(piece.y),
+      "r"(piece.z),
+      "r"(piece.w),
+      "r"(rank),
+      "r"(signal)
       : "memory");
 }
 // The signal's use number `use`, counted from 0: only its parity matters.
 __device__ __forceinline__ void await_signal(uint64_t* here, int use) {
-  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(here));
+  const uint32_t at = place_of(here);
   uint32_t done = 0;
   while (done == 0) {
     asm volatile(

@@ -104,8 +104,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
   constexpr int kRows = 32 * R * P;
   using Shared = PanelShared<T, W, P, kRows, C>;
   constexpr int ld = Shared::kLeading;
-  // The warps that update: those beside the leaders, or all when there are none.
-  constexpr bool kAhead = P * 32 < kThreads;
+  // The warps that update: those beside the leaders, or all when there are none, or when blocks
+  // that share a multiprocessor hide each other's updates anyway.
+  constexpr bool kAhead = P * 32 < kThreads && (kBlocks < 4 || sizeof(real_t<T>) == 8);
   constexpr int kFirstHelper = kAhead ? P : 0, kHelpers = kThreads / 32 - kFirstHelper;
   constexpr int kTile = sizeof(T) == 16 ? 1 : fitting_rows(R * P, sizeof(T) == 4 ? 4 : 2);
   constexpr int kRegisters = kThreads * kBlocks > 256 ? 65536 / (kThreads * kBlocks) : 255;
@@ -121,12 +122,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
   T* const a = p.whole.a + item * p.whole.stride + p.first * (p.whole.lda + 1) + above;
   if (C > 1 && tid == 0) {
     for (int i = 0; i < Shared::kSignals; ++i) {
-      start_signal(&s.signals[i], C * (i < 4 ? P : kHelpers));
+      start_signal(&s.signals[i]);
     }
     signals_started();
   }
 
-  for (int c = warp; c < n; c += kThreads / 32) {
+  // The leaders begin with the first strip, the helpers fetch the other columns meanwhile.
+  for (int c = W + warp - kFirstHelper; c < n && warp >= kFirstHelper; c += kHelpers) {
 #pragma unroll 4
     for (int i = lane; i < m; i += 32) {
       __pipeline_memcpy_async(&s.matrix[i + c * ld], &a[i + c * p.whole.lda], sizeof(T));
@@ -136,11 +138,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
   for (int i = tid; i < kRows; i += kThreads) {
     s.final_of[i] = i < m ? -1 : 0;
   }
-  __pipeline_wait_prior(0);
-  if constexpr (C == 1) {
-    __syncthreads();
-  } else {
-    cluster_meet();
+  if constexpr (C > 1) {
+    cluster_meet();  // the signals are started
   }
 
   // What the helpers do with a strip that is done, but for the last one.
@@ -149,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
     T* const right = s.matrix + (k0 + W) * ld;
     if constexpr (C > 1) {
       const int index = tid - kFirstHelper * 32;
-      send_tails<W>(s, right, half, skipped, rest, index, kHelpers * 32, 4);
+      send_tails<W>(s, right, half, skipped, rest, index, kHelpers * 32, &s.signals[4 + half]);
     }
     place_tops<W>(s, k0, half, W, kThreads - 1 - tid, kHelpers * 32);  // the first ones solve
     if constexpr (C > 1) {
@@ -175,10 +174,20 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
       // Without pivoting all are equal and the first row left is the pivot row.
       mask[r] = slot < m && p.whole.pivot ? 0xffffffffu : 0u;
     }
-    read_strip<W, R, P>(s, 0, x);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const int slot = (r * P + warp) * 32 + lane;
+#pragma unroll
+      for (int w = 0; w < W; ++w) {
+        x[r][w] = slot < m && w < n ? a[slot + w * p.whole.lda] : zero<T>();
+      }
+    }
     for (int k0 = 0;;) {
       factor_strip<W, R, P>(
           s, p.whole.pivot, k0, min(W, steps - k0), k0 / W % 2, pos, mask, x, rank, first_zero);
+      if constexpr (!kAhead) {
+        __pipeline_wait_prior(0);
+      }
       __syncthreads();
       if (k0 + W >= steps) {
         break;
@@ -203,6 +212,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
       }
     }
   } else {
+    __pipeline_wait_prior(0);
     for (int k0 = 0;; k0 += W) {
 #ifdef BATCHED_NATIVE_WHOLE_BARRIERS
       for (int w = 0; C == 1 && P > 1 && w < min(W, steps - k0); ++w) {

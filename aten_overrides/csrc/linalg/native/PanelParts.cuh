@@ -26,11 +26,14 @@ struct PanelShared {
   static constexpr int kStep = W + kPack;     // row length of U: 16-byte accesses without conflicts
   static constexpr int kLeading = kMost + 1;  // odd: a row's elements fall into different banks
 
-  static constexpr int kMail =
-      kCandidates == 1 ? 0 : W * kCandidates;  // one leader's candidates are the pivot rows
+  // One leader's candidates are the pivot rows. In a cluster a candidate goes from `staged` to the
+  // `mail` of all blocks, with its magnitude, place and slot behind it, 16 bytes.
+  static constexpr int kMail = kCandidates == 1 ? 0 : W * kCandidates, kStaged = C == 1 ? 0 : P;
+  static constexpr int kRecord = kRow + (C == 1 ? 0 : kPack);
   static_assert(C * kMost < 32768, "rows are counted in 16 bits");
 
-  T* mail;             // [W][kCandidates][kRow] the leaders' candidates for each column's pivot row
+  T* mail;             // [W][kCandidates][kRecord] the leaders' candidates for a column's pivot row
+  T* staged;           // [kStaged][kRecord]
   Key* keys;           // [W][kCandidates] their magnitudes
   uint32_t* places;    // [W][kCandidates] where they stand, counted from the strip's first column
   int32_t* slots;      // [W][kCandidates] and the row of `matrix` that holds them
@@ -51,16 +54,19 @@ struct PanelShared {
     return (n + W - 1) / W * W;
   }
   static __host__ size_t bytes(int m, int n) {
-    const size_t elements = static_cast<size_t>(kMail + 2 * W) * kRow +
+    const size_t elements = static_cast<size_t>(kMail + kStaged) * kRecord +
+                            static_cast<size_t>(2 * W) * kRow +
                             static_cast<size_t>(columns(n) - W) * (kStep + (C == 1 ? 0 : 2 * W)) +
                             static_cast<size_t>(columns(n)) * kLeading;
-    return elements * sizeof(T) + 8 + kMail * (sizeof(Key) + 8) + kSignals * sizeof(uint64_t) +
+    return elements * sizeof(T) + 8 + (C == 1 ? kMail : 0) * (sizeof(Key) + 8) +
+           kSignals * sizeof(uint64_t) +
            (2 * W + 1 + static_cast<size_t>(std::min(m, n))) * sizeof(int32_t) +
            (kMost + static_cast<size_t>(C == 1 ? m : 0)) * sizeof(int16_t);
   }
   __device__ PanelShared(unsigned char* base, int m, int n) {
     mail = reinterpret_cast<T*>(base);
-    tops = mail + kMail * kRow;
+    staged = mail + kMail * kRecord;
+    tops = staged + kStaged * kRecord;
     upper = tops + 2 * W * kRow;
     tails = upper + (columns(n) - W) * kStep;
     tail_step = columns(n) - W;
@@ -69,9 +75,9 @@ struct PanelShared {
         reinterpret_cast<unsigned char*>(matrix) +
         (static_cast<size_t>(columns(n)) * kLeading * sizeof(T) + 7) / 8 * 8);
     keys = reinterpret_cast<Key*>(signals + kSignals);
-    places = reinterpret_cast<uint32_t*>(keys + kMail);
-    slots = reinterpret_cast<int32_t*>(places + kMail);
-    top_slots = slots + kMail;
+    places = reinterpret_cast<uint32_t*>(keys + (C == 1 ? kMail : 0));
+    slots = reinterpret_cast<int32_t*>(places + (C == 1 ? kMail : 0));
+    top_slots = slots + (C == 1 ? kMail : 0);
     first_zero = top_slots + 2 * W;
     place_at = first_zero + 1;
     final_of = reinterpret_cast<int16_t*>(place_at + min(m, n));

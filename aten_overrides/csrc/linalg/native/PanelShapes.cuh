@@ -19,7 +19,7 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
   constexpr int words = sizeof(T) / 4;  // registers an element
   if constexpr (words == 1) {
     if (rows <= 64) {
-      either(PanelShape<T, 8, 2, 1, 256, 3>{}, PanelShape<T, 8, 2, 1, 128, 7>{});
+      either(PanelShape<T, 8, 2, 1, 256, 3>{}, PanelShape<T, 8, 2, 1, 128, 8>{});
     } else if (rows <= 96) {
       either(PanelShape<T, 8, 3, 1, 256, 3>{}, PanelShape<T, 8, 3, 1, 128, 6>{});
     } else if (rows <= 128) {
@@ -47,7 +47,7 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
     }
   } else if constexpr (words == 2) {
     if (rows <= 64) {
-      either(PanelShape<T, 8, 2, 1, 256, 2>{}, PanelShape<T, 8, 2, 1, 128, 5>{});
+      either(PanelShape<T, 8, 2, 1, 256, 2>{}, PanelShape<T, 8, 2, 1, 128, 4>{});
     } else if (rows <= 96) {
       use(PanelShape<T, 8, 3, 1, 128, 4>{});
     } else if (rows <= 128) {
@@ -133,13 +133,13 @@ bool with_cluster_shape(int rows, int most, Use&& use) {
                PanelShape<T, 8, 4, 4, 512, 1, 8>{});
   } else if constexpr (words == 2) {
     return by_rows(
-               PanelShape<T, 8, 2, 4, 512, 1, 2>{},
-               PanelShape<T, 8, 2, 4, 512, 1, 4>{},
-               PanelShape<T, 8, 2, 4, 512, 1, 8>{}) ||
+               PanelShape<T, 8, 2, 4, 384, 1, 2>{},
+               PanelShape<T, 8, 2, 4, 384, 1, 4>{},
+               PanelShape<T, 8, 2, 4, 384, 1, 8>{}) ||
            by_rows(
-               PanelShape<T, 8, 4, 4, 384, 1, 2>{},
-               PanelShape<T, 8, 4, 4, 384, 1, 4>{},
-               PanelShape<T, 8, 4, 4, 384, 1, 8>{});
+               PanelShape<T, 8, 4, 4, 256, 1, 2>{},
+               PanelShape<T, 8, 4, 4, 256, 1, 4>{},
+               PanelShape<T, 8, 4, 4, 256, 1, 8>{});
   } else {
     return by_rows(
                PanelShape<T, 8, 2, 2, 256, 1, 2>{},

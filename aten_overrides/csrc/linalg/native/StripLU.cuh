@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include <ATen/native/cuda/linalg/native/PanelParts.cuh>
 #include <ATen/native/cuda/linalg/native/PivotSearch.cuh>
 
@@ -49,36 +51,50 @@ __device__ __forceinline__ void leaders_meet_apart() {
 #endif
 }
 
-// One leader's candidate for column w, which it has put into its own `mail`, to all blocks; then
-// waits for the others'. `use`: columns before this one.
-template <int P, typename Shared, typename T>
+// One leader's candidate for column w, from `staged`, to all blocks; then waits for theirs. `use`:
+// columns before this one.
+template <typename Shared, typename T>
 __device__ __forceinline__ void send_candidate(
-    const Shared& s, int rank, int w, int use, T* own, typename Shared::Key key, uint32_t place) {
-  constexpr int C = Shared::kBlocks, kChunks = Shared::kRow * sizeof(T) / 16;
+    const Shared& s, int leader, int w, int use, const T* staged) {
+  constexpr int C = Shared::kBlocks, kAll = Shared::kCandidates;
+  constexpr int kChunks = Shared::kRecord * sizeof(T) / 16;
   const int lane = threadIdx.x % 32;
+  uint64_t* const signal = &s.signals[use % 2];
+  if (threadIdx.x == 0) {
+    expect_bytes(signal, kAll * kChunks * 16);
+  }
+  T* const record = s.mail + (w * kAll + leader) * Shared::kRecord;
   __syncwarp();
 #pragma unroll
   for (int first = 0; first < C * kChunks; first += 32) {
-    const int i = first + lane, to = i / kChunks, chunk = i % kChunks;
-    if (i < C * kChunks && to != rank) {
-      const uint4 piece = reinterpret_cast<const uint4*>(own)[chunk];
-      reinterpret_cast<uint4*>(cluster_map(own, to))[chunk] = piece;
+    const int i = first + lane, chunk = i % kChunks;
+    if (i < C * kChunks) {
+      const uint4 piece = reinterpret_cast<const uint4*>(staged)[chunk];
+      send(reinterpret_cast<uint4*>(record) + chunk, piece, i / kChunks, signal);
     }
   }
-  if (lane < C && lane != rank) {
-    const int q = w * Shared::kCandidates + rank * P + static_cast<int>(threadIdx.x) / 32;
-    *static_cast<typename Shared::Key*>(cluster_map(&s.keys[q], lane)) = key;
-    *static_cast<uint32_t*>(cluster_map(&s.places[q], lane)) = place;
-  }
-  __syncwarp();
-  if (lane < C) {
-    give_signal(&s.signals[use % 2], lane);
-  }
-  await_signal(&s.signals[use % 2], use / 2);
+  await_signal(signal, use / 2);
 }
 
+// What follows a candidate's row.
+template <typename T>
+struct alignas(16) Tail {
+  key_t_of<T> key;
+  uint32_t place;
+  int32_t slot;
+};
+template <typename T>
+__device__ __forceinline__ void store_tail(T* to, key_t_of<T> key, uint32_t place, int slot) {
+  *reinterpret_cast<Tail<T>*>(to) = Tail<T>{key, place, slot};
+}
+
+// An element as one piece.
+template <typename T>
+using piece_of = std::
+    conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 8, uint64_t, uint4>>;
+
 // The pivot rows of a strip that this block has, columns from .. to right of it, to all blocks; by
-// `threads` whole warps, of which this is thread `index`. `which`: the signal that they give.
+// `threads` of its threads, of which this is number `index`.
 template <int W, typename Shared, typename T>
 __device__ __forceinline__ void send_tails(
     const Shared& s,
@@ -88,23 +104,21 @@ __device__ __forceinline__ void send_tails(
     int to,
     int index,
     int threads,
-    int which) {
-  constexpr int C = Shared::kBlocks;
-  const int lane = threadIdx.x % 32;
+    uint64_t* signal) {
+  using Piece = piece_of<T>;
+  if (index == 0) {
+    expect_bytes(signal, max(0, to - from) * W * static_cast<int>(sizeof(T)));
+  }
   for (int c = from + index / W; c < to; c += threads / W) {
     const int w = index % W, slot = s.top_slots[half * W + w];
     if (slot >= 0) {
-      const T value = right[slot + c * Shared::kLeading];
+      const Piece piece = *reinterpret_cast<const Piece*>(&right[slot + c * Shared::kLeading]);
       T* const tail = &s.tails[(half * W + w) * s.tail_step + c];
 #pragma unroll
-      for (int rank = 0; rank < C; ++rank) {
-        *static_cast<T*>(cluster_map(tail, rank)) = value;
+      for (int rank = 0; rank < Shared::kBlocks; ++rank) {
+        send(reinterpret_cast<Piece*>(tail), piece, rank, signal);
       }
     }
-  }
-  __syncwarp();
-  if (lane < C) {
-    give_signal(&s.signals[which + half], lane);
   }
 }
 
@@ -125,7 +139,7 @@ __device__ __forceinline__ void factor_strip(
     int& first_zero) {
   constexpr int C = Shared::kBlocks, kAll = Shared::kCandidates;
   using Key = typename Shared::Key;
-  constexpr int kRow = Shared::kRow, ld = Shared::kLeading;
+  constexpr int kRow = Shared::kRow, kRecord = Shared::kRecord, ld = Shared::kLeading;
   constexpr bool kReal = !RealOf<T>::complex;  // the pivot's magnitude is all but its sign
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   T* const tops = s.tops + half * (W * kRow);
@@ -142,22 +156,30 @@ __device__ __forceinline__ void factor_strip(
     } else {
       divisor = Divisor<T>::of(search.value);  // each lane that of its own best row
     }
-    T* const candidates = kAll == 1 ? tops + w * kRow : s.mail + w * kAll * kRow;
+    T* const candidates = kAll == 1 ? tops + w * kRow : s.mail + w * kAll * kRecord;
     const int leader = rank * P + warp;
-    T* const own = candidates + leader * kRow;
+    T* const own = C == 1 ? candidates + leader * kRecord : s.staged + warp * kRecord;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       if (pos[r] == place) {  // one lane, one row
         store_row<T, W>(own, x[r], 0);
-        (kAll == 1 ? s.top_slots[half * W + w] : s.slots[w * kAll + leader]) =
-            (r * P + warp) * 32 + lane;
+        const int slot = (r * P + warp) * 32 + lane;
+        if constexpr (C == 1) {
+          (kAll == 1 ? s.top_slots[half * W + w] : s.slots[w * kAll + leader]) = slot;
+        } else {
+          store_tail(own + kRow, search.key(), place, slot);
+        }
       }
     }
     if (kReal ? kAll > 1 && lane == 0 : search.mine == place) {
       own[W] = divisor.inverse;
       *reinterpret_cast<real_t<T>*>(own + W + 1) = divisor.scale;
     }
-    if constexpr (kAll > 1) {
+    if constexpr (C > 1) {
+      if (place == kNowhere && lane == 0) {
+        store_tail(own + kRow, typename Shared::Key(0), place, 0);
+      }
+    } else if constexpr (kAll > 1) {
       if (lane == 0) {
         s.keys[w * kAll + leader] = search.key();
         s.places[w * kAll + leader] = place;
@@ -166,11 +188,17 @@ __device__ __forceinline__ void factor_strip(
     if constexpr (C == 1) {
       leaders_meet<P>();
     } else {
-      send_candidate<P>(s, rank, w, k0 + w, own, search.key(), place);
+      send_candidate(s, leader, w, k0 + w, own);
     }
     int winner = 0;
-    if constexpr (kAll >= 8) {  // a reduction is shorter than comparing so many one by one
+    if constexpr (C > 1) {
       static_assert(kAll <= 32, "a lane compares one candidate");
+      const Tail<T> tail =
+          *reinterpret_cast<const Tail<T>*>(candidates + lane % kAll * kRecord + kRow);
+      const uint32_t best = warp_argmax(tail.key, tail.place << 5 | lane % kAll);
+      place = best >> 5;
+      winner = static_cast<int>(best % 32);
+    } else if constexpr (kAll >= 8) {  // a reduction is shorter than comparing so many one by one
       const int q = w * kAll + lane % kAll;
       const uint32_t best = warp_argmax(s.keys[q], s.places[q] << 5 | lane % kAll);
       place = best >> 5;
@@ -200,7 +228,7 @@ __device__ __forceinline__ void factor_strip(
       place = there[0];
       winner = who[0];
     }
-    const T* const row = candidates + winner * kRow;
+    const T* const row = candidates + winner * kRecord;
     T u[W];
     load_row<T, W>(u, row, w);
     if constexpr (!kReal || kAll > 1) {
@@ -244,8 +272,12 @@ __device__ __forceinline__ void factor_strip(
     if (tid == 0) {
       s.place_at[k0 + w] = k0 + static_cast<int>(place);
       if constexpr (kAll > 1) {
-        const bool here = C == 1 || winner / P == rank;
-        s.top_slots[half * W + w] = here ? s.slots[w * kAll + winner] : -1;
+        if constexpr (C == 1) {
+          s.top_slots[half * W + w] = s.slots[w * kAll + winner];
+        } else {
+          const auto* const tail = reinterpret_cast<const Tail<T>*>(row + kRow);
+          s.top_slots[half * W + w] = winner / P == rank ? tail->slot : -1;
+        }
       }
       if (C > 1 && first_zero == 0 && is_zero(u[w])) {
         first_zero = k0 + w + 1;
@@ -316,7 +348,7 @@ __device__ __forceinline__ void next_strip(
   constexpr int ld = Shared::kLeading, V = Pack<T>::size;
   constexpr int kAtOnce = rows_at_once<T, W, R, kRegisters>(R), kRows = kAtOnce == 0 ? R : kAtOnce;
   if constexpr (Shared::kBlocks > 1) {
-    send_tails<W>(s, right, half, 0, min(rest, W), threadIdx.x, 32 * P, 2);
+    send_tails<W>(s, right, half, 0, min(rest, W), threadIdx.x, 32 * P, &s.signals[2 + half]);
     if (threadIdx.x < 32) {
       await_signal(&s.signals[2 + half], strip / 2);
     }

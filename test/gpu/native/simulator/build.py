@@ -23,9 +23,10 @@ LAUNCH = re.compile(
 )
 SHARED = re.compile(r"extern __shared__ __align__\(16\) unsigned char raw\[\];")
 SIGNALS = {
-    r"mbarrier\.init\.": "simulated_start_signal(at, count);",
+    r"mbarrier\.init\.": "simulated_start_signal(at);",
     r"fence\.mbarrier_init": "",
-    r"mbarrier\.arrive": "simulated_signal(at, rank);",
+    r"mbarrier\.arrive": "simulated_expect(at, bytes);",
+    r"st\.async": "simulated_send(at, piece, rank, signal);",
     r"mbarrier\.try_wait": "done = simulated_await(at, use % 2);",
 }
 

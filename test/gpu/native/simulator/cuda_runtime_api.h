@@ -1,7 +1,7 @@
 // A stand-in for the CUDA runtime that runs one block, or one cluster of blocks, at a time on the
-// host: every thread is a fibre, barriers and warp operations switch between them. Only what the LU kernels use. It checks
-// what a GPU leaves undefined: all 32 lanes must meet in the same warp operation, all threads in a
-// barrier.
+// host: every thread is a fibre, barriers and warp operations switch between them. Only what the LU
+// kernels use. It checks what a GPU leaves undefined: all 32 lanes must meet in the same warp
+// operation, all threads in a barrier.
 #pragma once
 
 #include <ucontext.h>
@@ -52,7 +52,6 @@ constexpr int kMostShared = 232448;         // of a block, when the kernel allow
 constexpr int kShared = 48 * 1024;          // when it does not say
 inline std::map<const void*, int> allowed;  // by kernel
 inline int multiprocessors = 132;           // few make a small batch a large one
-inline bool clusters = true;                // whether the device has them
 inline cudaError_t last_error = cudaSuccess;
 // Called once, just before a launch, as if another thread came between; so many launches go first.
 inline void (*interrupt)() = nullptr;
@@ -75,7 +74,7 @@ inline cudaError_t cudaGetDevice(int* device) {
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrMultiProcessorCount ? simulated::multiprocessors
-           : attribute == cudaDevAttrClusterLaunch     ? static_cast<int>(simulated::clusters)
+           : attribute == cudaDevAttrClusterLaunch     ? 1
                                                        : simulated::kMostShared;
   return cudaSuccess;
 }
@@ -118,7 +117,7 @@ struct Fibre {
 };
 
 struct Signal {  // an mbarrier
-  int wanted = 0, pending = 0;
+  int threads = 1, bytes = 0;
   uint64_t phase = 0;
 };
 
@@ -200,8 +199,8 @@ inline void simulated_entry() {
   simulated::pause();
 }
 
-// Runs `body` for every thread of every block, in order of clusters of `size` blocks. More shared memory than the
-// kernel allows at this moment is the error of a launch: nothing runs.
+// Runs `body` for every thread of every block, in order of clusters of `size` blocks. More shared
+// memory than the kernel allows at this moment is the error of a launch: nothing runs.
 inline void simulated_launch(
     const void* kernel,
     unsigned grid,
@@ -325,9 +324,6 @@ struct alignas(16) uint4 {
 inline size_t __cvta_generic_to_shared(const void* here) {
   return static_cast<const unsigned char*>(here) - simulated::block->shared.data();
 }
-inline void* __cluster_map_shared_rank(void* here, int rank) {
-  return (*simulated::cluster)[rank].shared.data() + __cvta_generic_to_shared(here);
-}
 inline void __cluster_barrier_arrive() {}
 inline void __cluster_barrier_wait() {
   simulated::meet(
@@ -337,20 +333,34 @@ inline void __cluster_barrier_wait() {
       -1,
       0);
 }
-inline void simulated_start_signal(uint32_t at, int count) {
-  simulated::block->signals[at] = {count, count, 0};
+inline void simulated_start_signal(uint32_t at) {
+  simulated::block->signals[at] = {};
 }
-inline void simulated_signal(uint32_t at, int rank) {
-  auto& signals = (*simulated::cluster)[rank].signals;
-  if (signals.find(at) == signals.end()) {
+// `threads` and `bytes` that a signal waits for, which may be negative: some came before.
+inline void simulated_count(simulated::Block& block, uint32_t at, int threads, int bytes) {
+  if (block.signals.find(at) == block.signals.end()) {
     simulated::fail("a signal before it was started");
   }
   ++simulated::progress;
-  simulated::Signal& signal = signals[at];
-  if (--signal.pending == 0) {
-    signal.pending = signal.wanted;
+  simulated::Signal& signal = block.signals[at];
+  signal.threads -= threads;
+  signal.bytes += bytes;
+  if (signal.threads == 0 && signal.bytes == 0) {
+    signal.threads = 1;
     ++signal.phase;
   }
+}
+inline void simulated_expect(uint32_t at, int bytes) {
+  simulated_count(*simulated::block, at, 1, bytes);
+}
+template <typename Piece>
+void simulated_send(uint32_t to, const Piece& piece, int rank, uint32_t with) {
+  simulated::Block& block = (*simulated::cluster)[rank];
+  if (to % sizeof(Piece) != 0 || to + sizeof(Piece) > block.shared.size()) {
+    simulated::fail("a piece sent to a wrong place");
+  }
+  std::memcpy(block.shared.data() + to, &piece, sizeof(Piece));
+  simulated_count(block, with, 0, -static_cast<int>(sizeof(Piece)));
 }
 inline uint32_t simulated_await(uint32_t at, int parity) {
   const simulated::Signal& signal = simulated::block->signals[at];

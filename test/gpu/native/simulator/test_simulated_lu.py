@@ -52,7 +52,7 @@ def test_plans(library: Library, dtype: torch.dtype, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [300, 450, 700, 900, 1100, 2100, 4200])
+@pytest.mark.parametrize("rows", [300, 450, 700, 900, 1100, 1537, 2100, 4200])
 def test_tall_panels(library: Library, dtype: torch.dtype, rows: int) -> None:
     a = random(1, rows, 20, dtype)
     assert_factored(a, *library.lu(a, plan=Plan("blocked", 8, 16)))
@@ -64,6 +64,50 @@ def small_device(library: Library) -> Iterator[None]:
     library._library.simulated_set_multiprocessors(1)
     yield
     library._library.simulated_set_multiprocessors(132)
+
+
+CLUSTERS = [
+    # rows and columns, multiprocessors per matrix: eight, four and two blocks to a panel
+    (1025, 40, 132), (1280, 24, 132), (1536, 17, 132), (1537, 33, 132), (2048, 9, 132),
+    (800, 40, 4), (1025, 24, 4), (520, 40, 2), (1000, 24, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "n", "room"), CLUSTERS)
+def test_clusters(library: Library, dtype: torch.dtype, rows: int, n: int, room: int) -> None:
+    """Tall panels that several blocks share: most rows' slices, the last one of few rows or none."""
+    library._library.simulated_set_multiprocessors(room)
+    try:
+        for pivot in (True, False):
+            a = random(1, rows, n, dtype)
+            if not pivot:
+                a.diagonal(dim1=-2, dim2=-1).add_(2 * rows)
+            assert_factored(a, *library.lu(a, pivot, Plan("blocked", 16, 32)), pivot=pivot)
+    finally:
+        library._library.simulated_set_multiprocessors(132)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_clusters_meet_zeros_and_ties(library: Library, dtype: torch.dtype) -> None:
+    """Pivots as LAPACK's with ties between slices; the first zero pivot in the second panel."""
+    signs = torch.randint(0, 2, (2, 1030, 12), generator=torch.Generator().manual_seed(3))
+    a = (2 * signs - 1).to(dtype)
+    _, expected, _ = torch.linalg.lu_factor_ex(a)
+    assert torch.equal(library.lu(a, plan=Plan("blocked", 16, 16))[1], expected)
+    zero = random(1, 1030, 40, dtype)
+    zero[:, :, 20] = 0
+    lu, pivots, info = library.lu(zero, plan=Plan("blocked", 16, 32))
+    assert info.tolist() == [21]
+    assert_factored(zero, lu, pivots, info)
+
+
+@pytest.mark.usefixtures("small_device")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1100, 1536, 1537])
+def test_tall_panels_of_one_block(library: Library, dtype: torch.dtype, rows: int) -> None:
+    a = random(1, rows, 20, dtype)
+    assert_factored(a, *library.lu(a, plan=Plan("blocked", 8, 16)))
 
 
 @pytest.mark.usefixtures("small_device")
