@@ -60,11 +60,11 @@ def test_many_large(library: Library, dtype: torch.dtype, batch: int, n: int, pi
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("batch", [1, 17, 34, 67])
+@pytest.mark.parametrize("batch", [1, 16, 17, 67])
 def test_tall_panels_of_few_and_many_matrices(
     library: Library, dtype: torch.dtype, batch: int
 ) -> None:
-    """A batch decides how many blocks share a panel: 8, 4, 2 or one on 132 multiprocessors."""
+    """Up to 16 matrices on 132 multiprocessors have panels that several blocks share."""
     for m, n in [(513, 70), (769, 40), (1025, 100), (1280, 64), (1536, 90), (1537, 33), (2049, 70)]:
         for pivot in (True, False):
             a = rectangular(batch, m, n, dtype, generator(m))

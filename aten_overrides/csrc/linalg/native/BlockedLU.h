@@ -41,7 +41,7 @@ inline int levels_of(int leaves) {
 
 // Rows up to which one block factors a panel faster than a cluster does, as measured on an H200.
 template <typename T>
-constexpr int kAlone = sizeof(T) == 4 ? 768 : (sizeof(T) == 8 ? 384 : 256);
+constexpr int kAlone = sizeof(T) == 4 ? 768 : (sizeof(T) == 8 ? 384 : 512);
 
 // Whether so many panels of `rows` rows are more than the device has room for at once.
 inline bool many_panels(const LuPlan& plan, int rows, int64_t batch) {
@@ -132,8 +132,7 @@ class BlockedLU {
 
  private:
   static int by_cluster(int rows, int wanted, const LuPlan& plan, size_t shared) {
-    return plan.spread > 1 && rows > kAlone<T> ? cluster_width<T>(rows, wanted, plan.spread, shared)
-                                               : 0;
+    return plan.clusters && rows > kAlone<T> ? cluster_width<T>(rows, wanted, shared) : 0;
   }
   // Columns up to `wanted` that a panel of `rows` rows can have; 0: only tall_lu takes it.
   static int width_of(int rows, int wanted, const LuPlan& plan, size_t shared) {
@@ -181,7 +180,7 @@ class BlockedLU {
     std::copy(levels_, levels_ + p.levels, p.level);
     const int rows = whole_.m - first;
     if (by_cluster(rows, width, plan_, shared_) == width) {
-      launch_cluster_lu(p, plan_.spread, stream_);
+      launch_cluster_lu(p, stream_);
     } else if (panel_width<T>(rows, width, shared_) == width) {
       launch_panel_lu(p, many_panels(plan_, rows, whole_.batch), stream_);
     } else {

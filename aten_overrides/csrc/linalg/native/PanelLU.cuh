@@ -104,9 +104,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
   constexpr int kRows = 32 * R * P;
   using Shared = PanelShared<T, W, P, kRows, C>;
   constexpr int ld = Shared::kLeading;
-  // The warps that update: those beside the leaders, or all when there are none, or when blocks
-  // that share a multiprocessor hide each other's updates anyway.
-  constexpr bool kAhead = P * 32 < kThreads && (kBlocks < 4 || sizeof(real_t<T>) == 8);
+  // The warps that update: those beside the leaders, or all when there are none, or when many
+  // blocks on a multiprocessor hide each other's updates anyway.
+#ifdef BATCHED_NATIVE_WHOLE_BARRIERS
+  constexpr bool kApart = true;
+#else
+  constexpr bool kApart = kBlocks < 7;
+#endif
+  constexpr bool kAhead = P * 32 < kThreads && kApart;
   constexpr int kFirstHelper = kAhead ? P : 0, kHelpers = kThreads / 32 - kFirstHelper;
   constexpr int kTile = sizeof(T) == 16 ? 1 : fitting_rows(R * P, sizeof(T) == 4 ? 4 : 2);
   constexpr int kRegisters = kThreads * kBlocks > 256 ? 65536 / (kThreads * kBlocks) : 255;
@@ -165,12 +170,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
   static_assert(C == 1 || kAhead, "send_tails is by the helpers");
   int first_zero = 0;
   if (!kAhead || warp < P) {
+    const bool leads = P * 32 == kThreads || warp < P;
     uint32_t pos[R], mask[R];
     T x[R][W];
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int slot = (r * P + warp) * 32 + lane;
-      pos[r] = slot < m ? above + slot : kGone;
+      pos[r] = leads && slot < m ? above + slot : kGone;
       // Without pivoting all are equal and the first row left is the pivot row.
       mask[r] = slot < m && p.whole.pivot ? 0xffffffffu : 0u;
     }
@@ -179,12 +185,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
       const int slot = (r * P + warp) * 32 + lane;
 #pragma unroll
       for (int w = 0; w < W; ++w) {
-        x[r][w] = slot < m && w < n ? a[slot + w * p.whole.lda] : zero<T>();
+        x[r][w] = leads && slot < m && w < n ? a[slot + w * p.whole.lda] : zero<T>();
       }
     }
     for (int k0 = 0;;) {
-      factor_strip<W, R, P>(
-          s, p.whole.pivot, k0, min(W, steps - k0), k0 / W % 2, pos, mask, x, rank, first_zero);
+      if (leads) {
+        factor_strip<W, R, P>(
+            s, p.whole.pivot, k0, min(W, steps - k0), k0 / W % 2, pos, mask, x, rank, first_zero);
+      }
       if constexpr (!kAhead) {
         __pipeline_wait_prior(0);
       }
@@ -200,7 +208,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
         help(k0, 0);
         __syncthreads();
         k0 += W;
-        read_strip<W, R, P>(s, k0, x);
+        if (leads) {
+          read_strip<W, R, P>(s, k0, x);
+        }
       }
     }
     // Rows that never became a pivot row stand below the others.
@@ -253,7 +263,8 @@ struct PanelShape {
     return PanelShared<T, W, P, kRows, C>::bytes(m, n);
   }
   static bool usable() {
-    return C == 1 || clusters_usable(panel_lu_kernel<T, W, R, P, kThreads, kBlocks, C>);
+    static ClustersUsable clusters;
+    return C == 1 || clusters.ask(panel_lu_kernel<T, W, R, P, kThreads, kBlocks, C>, C, kThreads);
   }
   static void launch(const Panel<T>& p, cudaStream_t stream) {
     const size_t shared = bytes(p.whole.m - p.first, p.n);

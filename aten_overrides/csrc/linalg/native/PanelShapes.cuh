@@ -105,17 +105,19 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
   return true;
 }
 
-// The same for panels that a cluster of at most `most` blocks shares.
+// The same for panels that a cluster of two, four or eight blocks shares.
 template <typename T, typename Use>
-bool with_cluster_shape(int rows, int most, Use&& use) {
-  const auto by_rows = [&](auto two, auto four, auto eight) {
+bool with_cluster_shape(int rows, Use&& use) {
+  const auto by_rows = [&](auto two, auto four, auto eight, auto taller) {
     constexpr int slice = decltype(two)::kRows;
-    if (rows <= 2 * slice && most >= 2) {
+    if (rows <= 2 * slice) {
       use(two);
-    } else if (rows <= 4 * slice && most >= 4) {
+    } else if (rows <= 4 * slice) {
       use(four);
-    } else if (rows <= 8 * slice && most >= 8) {
+    } else if (rows <= 8 * slice) {
       use(eight);
+    } else if (rows <= 8 * decltype(taller)::kRows) {
+      use(taller);
     } else {
       return false;
     }
@@ -124,32 +126,26 @@ bool with_cluster_shape(int rows, int most, Use&& use) {
   constexpr int words = sizeof(T) / 4;
   if constexpr (words == 1) {
     return by_rows(
-               PanelShape<T, 8, 2, 4, 512, 1, 2>{},
-               PanelShape<T, 8, 2, 4, 512, 1, 4>{},
-               PanelShape<T, 8, 2, 4, 512, 1, 8>{}) ||
-           by_rows(
-               PanelShape<T, 8, 4, 4, 512, 1, 2>{},
-               PanelShape<T, 8, 4, 4, 512, 1, 4>{},
-               PanelShape<T, 8, 4, 4, 512, 1, 8>{});
+        PanelShape<T, 8, 2, 4, 512, 1, 2>{},
+        PanelShape<T, 8, 2, 4, 512, 1, 4>{},
+        PanelShape<T, 8, 2, 4, 512, 1, 8>{},
+        PanelShape<T, 8, 4, 4, 512, 1, 8>{});
   } else if constexpr (words == 2) {
     return by_rows(
-               PanelShape<T, 8, 2, 4, 384, 1, 2>{},
-               PanelShape<T, 8, 2, 4, 384, 1, 4>{},
-               PanelShape<T, 8, 2, 4, 384, 1, 8>{}) ||
-           by_rows(
-               PanelShape<T, 8, 4, 4, 256, 1, 2>{},
-               PanelShape<T, 8, 4, 4, 256, 1, 4>{},
-               PanelShape<T, 8, 4, 4, 256, 1, 8>{});
+        PanelShape<T, 8, 2, 4, 384, 1, 2>{},
+        PanelShape<T, 8, 2, 4, 384, 1, 4>{},
+        PanelShape<T, 8, 2, 4, 384, 1, 8>{},
+        PanelShape<T, 8, 4, 4, 256, 1, 8>{});
+  } else if (rows <= 1024) {
+    use(PanelShape<T, 8, 2, 2, 256, 1, 8>{});
+  } else if (rows <= 2048) {
+    use(PanelShape<T, 4, 2, 4, 512, 1, 8>{});
+  } else if (rows <= 4096) {
+    use(PanelShape<T, 4, 4, 4, 256, 1, 8>{});
   } else {
-    return by_rows(
-               PanelShape<T, 8, 2, 2, 256, 1, 2>{},
-               PanelShape<T, 8, 2, 2, 256, 1, 4>{},
-               PanelShape<T, 8, 2, 2, 256, 1, 8>{}) ||
-           by_rows(
-               PanelShape<T, 4, 2, 4, 512, 1, 2>{},
-               PanelShape<T, 4, 2, 4, 512, 1, 4>{},
-               PanelShape<T, 4, 2, 4, 512, 1, 8>{});
+    return false;
   }
+  return true;
 }
 
 // The widest up to `wanted` that `fits`, where strips may be narrow.
@@ -176,10 +172,10 @@ int panel_width(int rows, int wanted, size_t shared) {
 }
 
 template <typename T>
-int cluster_width(int rows, int wanted, int most, size_t shared) {
+int cluster_width(int rows, int wanted, size_t shared) {
   return widest(wanted, [&](int n) {
     bool fits = false;
-    with_cluster_shape<T>(rows, most, [&](auto shape) {
+    with_cluster_shape<T>(rows, [&](auto shape) {
       fits = n <= rows && shape.bytes(rows, n) <= shared && shape.usable();
     });
     return fits;
@@ -192,8 +188,8 @@ void launch_panel_lu(const Panel<T>& p, bool many, cudaStream_t stream) {
 }
 
 template <typename T>
-void launch_cluster_lu(const Panel<T>& p, int most, cudaStream_t stream) {
-  with_cluster_shape<T>(p.whole.m - p.first, most, [&](auto shape) { shape.launch(p, stream); });
+void launch_cluster_lu(const Panel<T>& p, cudaStream_t stream) {
+  with_cluster_shape<T>(p.whole.m - p.first, [&](auto shape) { shape.launch(p, stream); });
 }
 
 }  // namespace at::native::batched_native

@@ -49,7 +49,8 @@ def translate(text: str) -> str:
         text,
     )
     for instruction, call in SIGNALS.items():
-        text = re.sub(rf'asm volatile\(\s*"[^)]*?{instruction}.*?"memory"\);', call, text, flags=re.S)
+        statement = rf'asm volatile\(\s*"[^)]*?{instruction}.*?"memory"\);'
+        text = re.sub(statement, call, text, flags=re.DOTALL)
     text = re.sub(r'asm\("rcp\.approx[^;]*f32[^;]*;[^;]*;', "estimate = ESTIMATE;", text)
     text = re.sub(r'asm\("rcp\.approx\.ftz\.f64[^;]*;[^;]*;', "estimate = 1.0 / x;", text)
     text = text.replace("estimate = ESTIMATE;", "estimate = 1.0f / static_cast<float>(x);")

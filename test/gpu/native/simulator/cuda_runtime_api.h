@@ -286,6 +286,11 @@ struct cudaLaunchConfig_t {
   cudaLaunchAttribute* attrs;
   unsigned numAttrs;
 };
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveClusters(int* count, Kernel*, const cudaLaunchConfig_t*) {
+  *count = 1;
+  return cudaSuccess;
+}
 template <typename Argument>
 cudaError_t cudaLaunchKernelEx(
     const cudaLaunchConfig_t* config, void (*kernel)(Argument), const Argument& argument) {
