@@ -189,7 +189,7 @@ int pass_warps(const SolveProblem& p, int together) {
   }
   // Even where little is left to sum there are 64 lines of the two tiles to bring. Without
   // transposition the first warp adds up the others' sums.
-  const int64_t most_rows = p.transposed ? 96 : 512;
+  const int64_t most_rows = p.transposed ? 96 : passes <= 16 ? 512 : 256;
   const bool waits = together > 1 && passes > multiprocessors;  // for a block to end
   return p.n <= most_rows || waits ? 9 : kPassWarps;
 }
@@ -258,7 +258,9 @@ SolvePlan solve_plan(const SolveProblem& p, bool pass) {
     }
     const int most = tile_width<T>(shared);
     const int width = n <= most ? n : std::min(leaf_rows(p), most);
-    const int tiles = tiles_together(p, tile_columns<T>(width, shared));
+    // Where products follow, larger elements leave blocks of two tiles too few on a multiprocessor.
+    const bool wide = n <= most || sizeof(T) == 4;
+    const int tiles = wide ? tiles_together(p, tile_columns<T>(width, shared)) : 1;
     return SolvePlan{n <= most ? SolveRoute::Tile : SolveRoute::Blocked, tiles, 1, width};
   });
 }
