@@ -164,7 +164,7 @@ def explain(
         name = op_name(op)
         if name not in (*EIGH_OPS, *LOOP_OPS, "lu_solve"):
             _lu_factor_only(op)
-    _check_solve_options(name, nrhs, adjoint)
+    _check_options(name, nrhs, adjoint, pivot)
     question = Question(
         name,
         dtype_name(dtype),
@@ -273,11 +273,13 @@ def _lu_factor_only(op: str) -> str:
     return name
 
 
-def _check_solve_options(name: str, nrhs: int | None, adjoint: bool) -> None:
+def _check_options(name: str, nrhs: int | None, adjoint: bool, pivot: bool) -> None:
     if nrhs is not None and name not in ("lu_solve", "solve", "inv"):
         raise UserError(f"{name} has no right-hand sides; leave nrhs out")
     if adjoint and name != "lu_solve":
         raise UserError(f"adjoint is an option of lu_solve, not of {name}; leave it out")
+    if not pivot and name != "lu_factor":
+        raise UserError(f"pivot is an option of lu_factor, not of {name}; leave it out")
 
 
 def _source(table: CostTable, note: str) -> Source:

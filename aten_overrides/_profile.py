@@ -50,11 +50,11 @@ class Profile:
         return sorted(rows, key=lambda row: -(row.ms or 0))
 
     def __str__(self) -> str:
-        lines = [f"{'operation':10} {'dtype':10} {'back end':18} {'calls':>7} {'ms':>10}  reasons"]
+        lines = [f"{'operation':16} {'dtype':10} {'back end':18} {'calls':>7} {'ms':>10}  reasons"]
         for row in self.rows():
             ms = "-" if row.ms is None else f"{row.ms:.3f}"
             lines.append(
-                f"{row.op:10} {row.dtype:10} {row.route:18} {row.calls:7} {ms:>10}  "
+                f"{row.op:16} {row.dtype:10} {row.route:18} {row.calls:7} {ms:>10}  "
                 f"{'; '.join(row.reasons)}".rstrip()
             )
         if self.dropped:

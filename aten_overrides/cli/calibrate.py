@@ -15,6 +15,10 @@ from aten_overrides._files import record_text
 from aten_overrides.cli import Command
 
 INTERRUPTED = 130
+EPILOG = """\
+This table is of lu_factor. The choices for lu_solve and eigh read no table at run time: they are
+compiled in, and `aten-overrides info` says of which GPU's measurements.
+"""
 
 
 def _seconds(text: str) -> float:
@@ -29,6 +33,7 @@ def _seconds(text: str) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    parser.epilog = EPILOG
     parser.add_argument(
         "--budget",
         type=_seconds,

@@ -153,6 +153,7 @@ def test_predictions() -> None:
         (("inv", (2, 4, 4), "float32"), {"nrhs": 4}, "as many right-hand sides as rows"),
         (("lu_factor", (2, 4, 4), "float32"), {"nrhs": 1}, "has no right-hand sides"),
         (("solve", (2, 4, 4), "float32"), {"adjoint": True}, "an option of lu_solve"),
+        (("inv", (2, 4, 4), "float32"), {"pivot": False}, "an option of lu_factor"),
     ],
 )
 def test_errors(arguments: tuple[object, ...], settings: dict[str, object], message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from aten_overrides._errors import UserError
 from aten_overrides._loops import LoopQuestion
-from aten_overrides.tables.loops import fit, generate, predict
+from aten_overrides.tables.loops import fit, gains, generate, predict
 from aten_overrides.tables.loops import table as tables
 from aten_overrides.tables.loops.table import LoopTable, Point
 
@@ -148,6 +148,13 @@ def test_times_between_the_measured_ones() -> None:
     assert predict.predict(table, asked, "loop", "streamed_cusolver") is None
     larger = LoopQuestion("geqrf", "float32", 8, 128, 128)
     assert predict.predict(table, larger, "loop", "stock") is None
+
+
+def test_the_readme_states_the_records() -> None:
+    folder = tables.FOLDER.parents[2] / "test" / "gpu" / "records"
+    records = [folder / name for name in str(tables.load().meta["record"]).split(", ")]
+    text = (tables.FOLDER / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(gains.rows(records)) in text
 
 
 def test_the_generator_writes_and_compares(tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ def predict(table: LoopTable, question: LoopQuestion, rival: str, backend: str) 
         "batched_cublas": BATCHED,
         "stock": RIVALS[rival],
     }[backend]
-    n = min(question.m, question.n)
+    n, more = sorted((question.m, question.n))
+    if more > 2 * n:
+        return None  # squares were measured
     rows: dict[int, dict[int, float]] = {}
     routine = ROUTINE_OF[question.op]
     if backend == "batched_cublas" and routine != "geqrf":

@@ -177,6 +177,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the record")
     parser.add_argument("--other", action="append", default=[], metavar="NAME=LIBRARY")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds; default: %(default)g")
+    parser.add_argument("--kind", choices=("few", "many", "both"), default="both")
     parser.add_argument("--commit", default="", help="for the record")
     options = parser.parse_args()
     started = time.monotonic()
@@ -202,7 +203,7 @@ def main() -> int:
         if time.monotonic() - started > options.budget:
             left_out += 1
             continue
-        if not problem.fits:
+        if not problem.fits or options.kind == ("many" if problem.few else "few"):
             continue
         found = list(measure(libraries, problem))
         for point, right in found:

@@ -15,7 +15,7 @@ from library import Library, Plan
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 LARGE = [160, 192, 200, 229, 255, 256, 257, 384, 511, 512, 513, 616, 768, 1000, 1023, 1024, 1025]
-HUGE = [1536, 2047, 2048, 2049]
+HUGE = [1280, 1536, 1537, 2047, 2048, 2049]
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +57,29 @@ def test_many_large(library: Library, dtype: torch.dtype, batch: int, n: int, pi
     if not pivot:
         a.diagonal(dim1=-2, dim2=-1).add_(2 * n)
     assert_factored(a, *library.lu(a, pivot), pivot=pivot)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [1, 16, 17, 67])
+def test_tall_panels_of_few_and_many_matrices(
+    library: Library, dtype: torch.dtype, batch: int
+) -> None:
+    """Up to 16 matrices on 132 multiprocessors have panels that several blocks share."""
+    for m, n in [(513, 70), (769, 40), (1025, 100), (1280, 64), (1536, 90), (1537, 33), (2049, 70)]:
+        for pivot in (True, False):
+            a = rectangular(batch, m, n, dtype, generator(m))
+            if not pivot:
+                a.diagonal(dim1=-2, dim2=-1).add_(4 * math.sqrt(m + n) + m)
+            assert_factored(a, *library.lu(a, pivot), pivot=pivot)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tall_panels_repeat_bit_for_bit_on_streams(library: Library, dtype: torch.dtype) -> None:
+    """Several panels of clusters at a time, with different content, and again."""
+    a = random(12, 1100, dtype, generator(1))
+    expected = library.lu(a)
+    for _ in range(10):
+        assert all(torch.equal(x, y) for x, y in zip(expected, library.lu(a), strict=True))
 
 
 RECTANGLES = [

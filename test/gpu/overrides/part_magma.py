@@ -19,7 +19,7 @@ from aotools.gputest.session import Session
 from aten_overrides import _select
 
 STOCK, LOOP = 3, 1  # Choice.h's Backend
-SHAPES = ((9, 33, 33), (9, 130, 130), (5, 513, 513), (9, 70, 40), (9, 40, 70), (300, 129, 129))
+SHAPES = ((17, 33, 33), (9, 130, 130), (5, 513, 513), (9, 70, 40), (9, 40, 70), (300, 129, 129))
 TIMED = ((64, 256, 256), (1024, 256, 256), (64, 512, 512), (64, 512, 256), (1024, 64, 32))
 MOST = 1.10  # times MAGMA alone
 
@@ -132,8 +132,17 @@ def waits(session: Session, library: Any) -> None:
         check.ok = check.value < common.LIMIT
 
 
-def cost(session: Session, library: Any) -> None:
+def costs(session: Session) -> None:
     """The copy and the look at the infos, over MAGMA alone."""
+    library = common.enable()
+    if has_magma(session):
+        with choosing_magma(library):
+            cost(session, library)
+    common.disable()
+
+
+def cost(session: Session, library: Any) -> None:
+    """The same, while the choice is MAGMA."""
     torch = session.torch
     for shape in TIMED:
         a = common.matrices(torch, "float32", *shape)
@@ -162,18 +171,23 @@ def no_memory(session: Session) -> None:
         check.ok = check.ok and "may be wrong" in lines["said"]
 
 
-def run(session: Session) -> None:
-    """All of it, where the wheel has MAGMA."""
-    torch = session.torch
-    library = common.enable()
-    if not torch.cuda.has_magma:
+def has_magma(session: Session) -> bool:
+    """Whether the wheel has it; a row says where it has not."""
+    there = bool(session.torch.cuda.has_magma)
+    if not there:
         with session.check("MAGMA") as check:
             check.skip, check.reason = True, "the wheel has none"
-        common.disable()
-        return
-    with choosing_magma(library):
-        singular(session, library)
-        waits(session, library)
-        cost(session, library)
+    return there
+
+
+def run(session: Session) -> None:
+    """All of it but the costs."""
+    library = common.enable()
+    there = has_magma(session)
+    if there:
+        with choosing_magma(library):
+            singular(session, library)
+            waits(session, library)
     common.disable()
-    no_memory(session)
+    if there:
+        no_memory(session)

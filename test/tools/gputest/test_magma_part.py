@@ -35,9 +35,10 @@ def test_all_checks_pass(ready: Fixture) -> None:
     assert names(rows) == {
         "MAGMA: zero pivot",
         "MAGMA: sync debug mode",
-        "MAGMA: cost of the copy",
         "MAGMA: no memory for the copy",
     }
+    rows = ready.run("part_magma", "costs")
+    assert not failures(rows) and names(rows) == {"MAGMA: cost of the copy"}
     assert {p["backend"] for p in points(rows)} == {"stock", "choice"}
     assert ready.library.forced["lu_factor"] is None
 
@@ -76,8 +77,9 @@ def test_wrong_factors_a_changed_neighbour_and_another_route_are_seen(
 
 def test_without_magma_it_is_skipped(ready: Fixture) -> None:
     ready.session.torch.cuda.has_magma = False
-    rows = ready.run("part_magma")
-    assert [row["result"] for row in rows] == ["skip"]
+    for function in ("run", "costs"):
+        rows = ready.run("part_magma", function)
+        assert [row["result"] for row in rows] == ["skip"]
 
 
 def test_no_memory_needs_the_warning(ready: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -491,7 +491,9 @@ def test_every_place_of_the_real_edits_was_looked_up_in_a_text_of_upstreams() ->
 )
 def test_streams_of_upstreams_own_are_seen(line: str) -> None:
     # Pull request 187333 calls a helper outside the function from it.
-    for patch in edits.load("main").patches[1:]:
+    for patch in edits.load("main").patches:
+        if not patch.name.startswith("auxiliary-streams"):
+            continue
         mark = patch.upstream[0]
         names = ("lu_factor_looped_cusolver", "geqrf_cusolver", "cholesky_helper_cusolver")
         text = "".join(f"void {name}(int n) {{\n  // a loop\n  call(n);\n}}\n" for name in names)

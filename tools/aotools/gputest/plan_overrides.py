@@ -82,7 +82,7 @@ def _checks() -> list[Job]:
         ("kinds", "endless", "part_bad:endless", 25, 200, {}),
         ("kinds", "pivots", "part_pivots:run", 20, 120, {}),
         ("kinds", "stock", "part_stock:run", 30, 120, {}),
-        ("kinds", "magma", "part_magma:run", 15, 90, {}),
+        ("kinds", "magma", "part_magma:run", 10, 90, {}),
         ("kinds", "uses", "part_uses:run", 25, 120, {}),
         ("kinds", "uses-compiled", "part_uses:compiled", 30, 150, {}),
         ("kinds", "reports", "part_reports:run", 8, 90, {}),
@@ -126,6 +126,7 @@ def jobs(parts: Sequence[str], tests: Path) -> list[Job]:
         _job("sanitizer", "memcheck", "part_sanitize:memcheck", 90, 150, timed=False),
         _job("sanitizer", "racecheck", "part_sanitize:racecheck", 90, 150, timed=False),
         *_upstream(tests),
+        _job("solve", "magma-costs", "part_magma:costs", 6, 60),
         _job("solve", "reported", "part_small:reported", 8, 60),
         _job("solve", "all", "part_solve:run", 25, 120),
     ]

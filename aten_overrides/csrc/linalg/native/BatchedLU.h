@@ -39,6 +39,7 @@ struct LuPlan {
   int outer;     // width of the trailing products
   int resident;  // panels narrow enough for this many blocks on a multiprocessor
   int room;  // panels of more than 256 rows that the device holds at once; twice as many shorter
+  bool clusters = false;  // whether several blocks may share a tall panel, where the device can
 };
 
 LuPlan lu_plan(const LuProblem& problem);

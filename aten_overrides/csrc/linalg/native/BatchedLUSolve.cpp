@@ -42,7 +42,10 @@ class BlockedSolve {
       launch_tile_solve(TileSolve<T>{p_, first, width, tiles_, down, !down, nullptr}, stream_);
       return;
     }
-    const int above = (width + leaf_ - 1) / leaf_ / 2 * leaf_;
+    // Tiles of about the same size, so that one row more adds no tile of one row.
+    const int pieces = (width + leaf_ - 1) / leaf_;
+    const int each = std::min((width + pieces * kRound - 1) / (pieces * kRound) * kRound, leaf_);
+    const int above = pieces / 2 * each;
     const int middle = first + above, below = width - above;
     if (down) {
       triangle(first, above, down);
@@ -89,6 +92,7 @@ class BlockedSolve {
         "cublasGemmStridedBatchedEx");
   }
 
+  static constexpr int kRound = 16;  // rows of a tile that are solved together
   Systems<T> p_;
   int leaf_, tiles_;
   cublasHandle_t handle_;
@@ -164,14 +168,30 @@ void check_arguments(
 }
 
 // Warps of a block that makes a pass: as many as have work, fewer where the batch alone fills the
-// multiprocessors.
+// multiprocessors. Of what was measured on an H200 (n 64 to 2048, batch 1 to 1024) about the best.
 int pass_warps(const SolveProblem& p, int together) {
   const int64_t blocks = (p.n + 31) / 32;
   const int64_t passes = p.batch * ((p.nrhs + together - 1) / together);
-  const bool crowded = passes > 4 * int64_t{device_attribute(cudaDevAttrMultiProcessorCount)};
-  // Even where nothing is left to sum there are 64 lines of the two tiles to bring.
-  const int64_t wanted = crowded ? std::min<int64_t>(blocks, 8) : std::max<int64_t>(blocks + 1, 9);
-  return p.n <= 32 ? 1 : static_cast<int>(std::clamp<int64_t>(wanted, 3, kPassWarps));
+  const int64_t multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+  const bool crowded = passes > 4 * multiprocessors;
+  if (p.n <= 32) {
+    return 1;
+  }
+  if (crowded) {
+    switch (p.scalar) {
+      case Scalar::Float:
+        return p.n <= 96 ? 3 : 4;
+      case Scalar::Double:
+        return 5;
+      default:
+        return static_cast<int>(std::clamp<int64_t>(blocks, 3, 8));
+    }
+  }
+  // Even where little is left to sum there are 64 lines of the two tiles to bring. Without
+  // transposition the first warp adds up the others' sums.
+  const int64_t most_rows = p.transposed ? 96 : 512;
+  const bool waits = together > 1 && passes > multiprocessors;  // for a block to end
+  return p.n <= most_rows || waits ? 9 : kPassWarps;
 }
 
 // Tiles of 32 columns that a block has: several, which take fewer reads a product, where there are
@@ -181,6 +201,14 @@ int tiles_together(const SolveProblem& p, int most) {
   const int64_t blocks = p.batch * ((tiles + most - 1) / most);
   const bool enough = blocks >= 2 * int64_t{device_attribute(cudaDevAttrMultiProcessorCount)};
   return tiles >= most && enough ? most : 1;
+}
+
+// Rows of a tile of the blocked route: fewer where the products of doubles fill the device.
+int leaf_rows(const SolveProblem& p) {
+  const bool doubles = p.scalar == Scalar::Double || p.scalar == Scalar::ComplexDouble;
+  const int64_t tiles = p.batch * ((p.nrhs + 31) / 32);
+  const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+  return doubles && tiles >= 2 * int64_t{multiprocessors} ? kLeaf / 2 : kLeaf;
 }
 
 void find_orders(
@@ -229,7 +257,7 @@ SolvePlan solve_plan(const SolveProblem& p, bool pass) {
       return SolvePlan{SolveRoute::Pass, together, warps, kLeaf};
     }
     const int most = tile_width<T>(shared);
-    const int width = n <= most ? n : std::min(kLeaf, most);
+    const int width = n <= most ? n : std::min(leaf_rows(p), most);
     const int tiles = tiles_together(p, tile_columns<T>(width, shared));
     return SolvePlan{n <= most ? SolveRoute::Tile : SolveRoute::Blocked, tiles, 1, width};
   });

@@ -39,17 +39,23 @@ inline int levels_of(int leaves) {
   return levels;
 }
 
+// Rows up to which one block factors a panel faster than a cluster does, as measured on an H200.
+template <typename T>
+constexpr int kAlone = sizeof(T) == 4 ? 768 : (sizeof(T) == 8 ? 384 : 512);
+
 // Whether so many panels of `rows` rows are more than the device has room for at once.
 inline bool many_panels(const LuPlan& plan, int rows, int64_t batch) {
   return batch > plan.room * (rows > 256 ? 1 : 2);
 }
 
-inline int power_below(int x) {
-  int power = 1;
-  while (power * 2 <= x) {
-    power *= 2;
+// The narrowest panels, in steps of 4 columns, that cut `width` columns into as few as those of
+// `most` columns do.
+inline int even_width(int width, int most) {
+  if (most < 4) {
+    return most;
   }
-  return power;
+  const int panels = (width + most - 1) / most;
+  return std::min(most, ((width + panels - 1) / panels + 3) / 4 * 4);
 }
 
 // The blocked route: blocks of `outer` columns, each factored by recursion over its column halves
@@ -75,10 +81,10 @@ class BlockedLU {
         handle_(handle),
         stream_(stream) {}
 
-  // Panel width for `rows` rows: what fits, cut to a power of two so that halves line up.
+  // Panel width for `rows` rows: what fits, as even as the plan's outer block allows.
   static int leaf_width(int rows, const LuPlan& plan, size_t shared) {
-    const int fits = panel_width<T>(rows, plan.leaf, shared / plan.resident);
-    return fits == 0 ? std::min(kTallWidth, plan.leaf) : power_below(fits);
+    const int fits = width_of(rows, plan.leaf, plan, shared);
+    return fits == 0 ? std::min(kTallWidth, plan.leaf) : even_width(plan.outer, fits);
   }
   // Width of the outer blocks: bounded by the levels that the narrowest panel, the first, allows.
   static int outer_width(int m, const LuPlan& plan, size_t shared) {
@@ -125,9 +131,17 @@ class BlockedLU {
   }
 
  private:
+  static int by_cluster(int rows, int wanted, const LuPlan& plan, size_t shared) {
+    return plan.clusters && rows > kAlone<T> ? cluster_width<T>(rows, wanted, shared) : 0;
+  }
+  // Columns up to `wanted` that a panel of `rows` rows can have; 0: only tall_lu takes it.
+  static int width_of(int rows, int wanted, const LuPlan& plan, size_t shared) {
+    const int together = by_cluster(rows, wanted, plan, shared);
+    return together > 0 ? together : panel_width<T>(rows, wanted, shared / plan.resident);
+  }
   static int slack_of(int rows, int leaf, const LuPlan& plan, size_t shared) {
     const int wide = leaf + leaf / 4;
-    return panel_width<T>(rows, wide, shared / plan.resident) == wide ? leaf / 4 : 0;
+    return width_of(rows, wide, plan, shared) == wide ? leaf / 4 : 0;
   }
   static int most_levels(int m, const OuterBlocks& blocks, const LuPlan& plan, size_t shared) {
     const int leaf = leaf_width(m, plan, shared);
@@ -164,8 +178,11 @@ class BlockedLU {
     p.levels = whole_.pivot ? depth : 0;
     p.level_stride = level_stride_;
     std::copy(levels_, levels_ + p.levels, p.level);
-    if (panel_width<T>(whole_.m - first, width, shared_) == width) {
-      launch_panel_lu(p, many_panels(plan_, whole_.m - first, whole_.batch), stream_);
+    const int rows = whole_.m - first;
+    if (by_cluster(rows, width, plan_, shared_) == width) {
+      launch_cluster_lu(p, stream_);
+    } else if (panel_width<T>(rows, width, shared_) == width) {
+      launch_panel_lu(p, many_panels(plan_, rows, whole_.batch), stream_);
     } else {
       launch_tall_lu(p, stream_);
     }

@@ -84,6 +84,13 @@ int panel_width(int rows, int wanted, size_t shared);
 template <typename T>
 void launch_panel_lu(const Panel<T>& p, bool many, cudaStream_t stream);
 
+// The same by a cluster of up to eight blocks per panel, which has at least as many rows as
+// columns; 0 where the device has no clusters.
+template <typename T>
+int cluster_width(int rows, int wanted, size_t shared);
+template <typename T>
+void launch_cluster_lu(const Panel<T>& p, cudaStream_t stream);
+
 // Panels of any height, kept in global memory: correct, not quick.
 template <typename T>
 void launch_tall_lu(const Panel<T>& p, cudaStream_t stream);

@@ -1,14 +1,15 @@
 #pragma once
 
+#include <ATen/native/cuda/linalg/native/ClusterLaunch.h>
 #include <ATen/native/cuda/linalg/native/DynamicShared.h>
 #include <ATen/native/cuda/linalg/native/LaunchCheck.h>
-#include <ATen/native/cuda/linalg/native/PanelParts.cuh>
-#include <ATen/native/cuda/linalg/native/PivotSearch.cuh>
+#include <ATen/native/cuda/linalg/native/StripLU.cuh>
 
 // One block per matrix (or per panel of a larger matrix): read once into shared memory, factored
 // there, written once. W columns at a time, a strip, are factored by the first P warps, the
 // leaders, with R rows a lane in registers; then all warps update the columns to the right of the
-// strip.
+// strip. Where a block has warps besides, the leaders bring only the next strip's columns up to
+// date, in registers, and go on to its pivots, while the others update the columns after it.
 //
 // The time of a panel is the chain from one pivot to the next: a search, its result's way to all
 // rows, a division, an update. Few warps keep it short: one leader needs no block barrier in it,
@@ -16,327 +17,266 @@
 // share its scheduler. Rows never move before the end: a leader's `pos` says where its rows stand.
 namespace at::native::batched_native {
 
-// The leaders wait for each other. compute-sanitizer's racecheck does not follow barriers of some
-// of a block's warps and reports what they order: for it alone, BATCHED_NATIVE_WHOLE_BARRIERS makes
-// all warps take part.
-template <int P>
-__device__ __forceinline__ void leaders_meet() {
-  if constexpr (P == 1) {
-    __syncwarp();
-  } else {
-#ifdef BATCHED_NATIVE_WHOLE_BARRIERS
-    __syncthreads();
-#else
-    asm volatile("bar.sync 1, %0;" ::"n"(P * 32) : "memory");
-#endif
-  }
-}
-
 // The largest of 1..most that divides `rows`.
 __host__ __device__ constexpr int fitting_rows(int rows, int most) {
   return rows % most == 0 ? most : fitting_rows(rows, most - 1);
 }
 
-template <typename T, int W, int R, int P, int kThreads, int kBlocks>
+// By kHelpers warps, of which this is number `helper`: columns `skipped` and up of those right of
+// the strip, minus the strip's rows times the rows of U.
+template <int W, int kRows, int kHelpers, typename T, typename Shared>
+__device__ __forceinline__ void update_right(
+    const Shared& s, T* right, int helper, int m, int k0, int skipped, int rest) {
+  constexpr int kStep = Shared::kStep, ld = Shared::kLeading;
+  constexpr int kColumns = W < 4 || sizeof(T) == 16 ? 2 : 4;
+  // Tiles of kRows rows a lane, 32 apart, and kColumns columns. A warp has one row of tiles, or
+  // several when there are more than warps, and every groups-th column of them.
+  const int row_tiles = max(1, (m + 32 * kRows - 1) / (32 * kRows));
+  const int groups = max(1, kHelpers / row_tiles);
+  const int group = groups == 1 ? 0 : helper / row_tiles;
+  const int first_tile = group < groups ? helper - group * row_tiles : row_tiles;
+  const int next_tile = groups == 1 ? kHelpers : row_tiles;
+  const int lane = threadIdx.x % 32;
+  for (int tile = first_tile; tile < row_tiles; tile += next_tile) {
+    const T* const rows = s.matrix + tile * (32 * kRows) + lane;
+    bool active[kRows];
+    T l[kRows][W];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      active[r] = s.final_of[tile * (32 * kRows) + lane + r * 32] < 0;
+#pragma unroll
+      for (int w = 0; w < W; ++w) {
+        l[r][w] = rows[r * 32 + (k0 + w) * ld];
+      }
+    }
+    const int first = skipped + group * kColumns;
+    T* target = right + tile * (32 * kRows) + lane + first * ld;
+    const T* upper = s.upper + first * kStep;
+    for (int c = first; c < rest; c += groups * kColumns) {
+      T sum[kRows][kColumns];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) {
+          sum[r][j] = target[r * 32 + j * ld];
+        }
+      }
+      constexpr int V = Pack<T>::size;
+#pragma unroll
+      for (int at = 0; at < W; at += V) {
+        Pack<T> u[kColumns];
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) {
+          u[j] = *reinterpret_cast<const Pack<T>*>(upper + j * kStep + at);
+        }
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+#pragma unroll
+          for (int j = 0; j < kColumns; ++j) {
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+              sum[r][j] = subtract_product(sum[r][j], l[r][at + v], u[j].value[v]);
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        if (active[r]) {
+#pragma unroll
+          for (int j = 0; j < kColumns; ++j) {
+            target[r * 32 + j * ld] = sum[r][j];
+          }
+        }
+      }
+      target += groups * (kColumns * ld);
+      upper += groups * (kColumns * kStep);
+    }
+  }
+}
+
+// C: blocks of a cluster, each with a slice of kRows rows; then at least as many rows as columns.
+template <typename T, int W, int R, int P, int kThreads, int kBlocks, int C = 1>
 __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p) {
-  using Shared = PanelShared<T, W, P, 32 * R * P>;
-  using Key = typename Shared::Key;
-  constexpr int kRow = Shared::kRow, kStep = Shared::kStep, ld = Shared::kLeading;
-  constexpr bool kReal = !RealOf<T>::complex;  // the pivot's magnitude is all but its sign
+  if constexpr (C > 1 && !kHasClusters) {
+    return;
+  }
+  constexpr int kRows = 32 * R * P;
+  using Shared = PanelShared<T, W, P, kRows, C>;
+  constexpr int ld = Shared::kLeading;
+  // The warps that update: those beside the leaders, or all when there are none, or when many
+  // blocks on a multiprocessor hide each other's updates anyway.
+#ifdef BATCHED_NATIVE_WHOLE_BARRIERS
+  constexpr bool kApart = true;
+#else
+  constexpr bool kApart = kBlocks < 7;
+#endif
+  constexpr bool kAhead = P * 32 < kThreads && kApart;
+  constexpr int kFirstHelper = kAhead ? P : 0, kHelpers = kThreads / 32 - kFirstHelper;
+  constexpr int kTile = sizeof(T) == 16 ? 1 : fitting_rows(R * P, sizeof(T) == 4 ? 4 : 2);
+  constexpr int kRegisters = kThreads * kBlocks > 256 ? 65536 / (kThreads * kBlocks) : 255;
   extern __shared__ __align__(16) unsigned char raw[];
 
-  const int m = p.whole.m - p.first, n = p.n, steps = min(m, n);
+  const int rank = C == 1 ? 0 : static_cast<int>(blockIdx.x % C), above = rank * kRows;
+  const int whole_m = p.whole.m - p.first, n = p.n, steps = min(whole_m, n);
+  const int m = C == 1 ? whole_m : max(0, min(kRows, whole_m - above));
   // Not the array itself, whose address would be looked up anew for every column.
-  const Shared s(raw + opaque(0), m, n);
-  const int threads = blockDim.x, tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-  const int warps = threads / 32;
-  const int64_t item = blockIdx.x;
-  T* const a = p.whole.a + item * p.whole.stride + p.first * (p.whole.lda + 1);
+  const Shared s(raw + opaque(0), whole_m, n);
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const int64_t item = blockIdx.x / C;
+  T* const a = p.whole.a + item * p.whole.stride + p.first * (p.whole.lda + 1) + above;
+  if (C > 1 && tid == 0) {
+    for (int i = 0; i < Shared::kSignals; ++i) {
+      start_signal(&s.signals[i]);
+    }
+    signals_started();
+  }
 
-  for (int c = warp; c < n; c += warps) {
+  // The leaders begin with the first strip, the helpers fetch the other columns meanwhile.
+  for (int c = W + warp - kFirstHelper; c < n && warp >= kFirstHelper; c += kHelpers) {
 #pragma unroll 4
     for (int i = lane; i < m; i += 32) {
       __pipeline_memcpy_async(&s.matrix[i + c * ld], &a[i + c * p.whole.lda], sizeof(T));
     }
   }
   __pipeline_commit();
-  for (int i = tid; i < 32 * R * P; i += threads) {
+  for (int i = tid; i < kRows; i += kThreads) {
     s.final_of[i] = i < m ? -1 : 0;
   }
-  uint32_t pos[R], mask[R];
-#pragma unroll
-  for (int r = 0; r < R; ++r) {
-    const int slot = (r * P + warp) * 32 + lane;
-    pos[r] = slot < m ? slot : kGone;
-    // Without pivoting all are equal and the first row left is the pivot row.
-    mask[r] = slot < m && p.whole.pivot ? 0xffffffffu : 0u;
+  if constexpr (C > 1) {
+    cluster_meet();  // the signals are started
   }
-  // The update's tiles: kRows rows a lane, 32 apart, and kColumns columns. A warp has one row of
-  // tiles, or several when there are more than warps, and every groups-th column of them.
-  constexpr int kRows = sizeof(T) == 16 ? 1 : fitting_rows(R * P, sizeof(T) == 4 ? 4 : 2);
-  constexpr int kColumns = W < 4 || sizeof(T) == 16 ? 2 : 4;
-  const int row_tiles = (m + 32 * kRows - 1) / (32 * kRows);
-  const int groups = max(1, warps / row_tiles);
-  const int group = groups == 1 ? 0 : warp / row_tiles;
-  const int first_tile = group < groups ? warp - group * row_tiles : row_tiles;
-  const int next_tile = groups == 1 ? warps : row_tiles;
-  __pipeline_wait_prior(0);
-  __syncthreads();
 
-  for (int k0 = 0; k0 < steps; k0 += W) {
-    const int done = min(W, steps - k0);
-    if (warp < P) {
-      T x[R][W];
+  // What the helpers do with a strip that is done, but for the last one.
+  const auto help = [&](int k0, int skipped) {
+    const int half = k0 / W % 2, rest = n - (k0 + W);
+    T* const right = s.matrix + (k0 + W) * ld;
+    if constexpr (C > 1) {
+      const int index = tid - kFirstHelper * 32;
+      send_tails<W>(s, right, half, skipped, rest, index, kHelpers * 32, &s.signals[4 + half]);
+    }
+    place_tops<W>(s, k0, half, W, kThreads - 1 - tid, kHelpers * 32);  // the first ones solve
+    if constexpr (C > 1) {
+      await_signal(&s.signals[4 + half], k0 / W / 2);
+    }
+    solve_upper<true, W>(s, right, half, tid - kFirstHelper * 32 + skipped, rest, kHelpers * 32, W);
+    if constexpr (kAhead) {
+      helpers_meet<P, kThreads>();
+    } else {
+      __syncthreads();
+    }
+    update_right<W, kTile, kHelpers>(s, right, warp - kFirstHelper, m, k0, skipped, rest);
+  };
+  static_assert(C == 1 || kAhead, "send_tails is by the helpers");
+  int first_zero = 0;
+  if (!kAhead || warp < P) {
+    const bool leads = P * 32 == kThreads || warp < P;
+    uint32_t pos[R], mask[R];
+    T x[R][W];
 #pragma unroll
-      for (int r = 0; r < R; ++r) {
-        const int slot = (r * P + warp) * 32 + lane;
+    for (int r = 0; r < R; ++r) {
+      const int slot = (r * P + warp) * 32 + lane;
+      pos[r] = leads && slot < m ? above + slot : kGone;
+      // Without pivoting all are equal and the first row left is the pivot row.
+      mask[r] = slot < m && p.whole.pivot ? 0xffffffffu : 0u;
+    }
 #pragma unroll
-        for (int w = 0; w < W; ++w) {
-          x[r][w] = s.matrix[slot + (k0 + w) * ld];
-        }
-      }
+    for (int r = 0; r < R; ++r) {
+      const int slot = (r * P + warp) * 32 + lane;
 #pragma unroll
       for (int w = 0; w < W; ++w) {
-        if (w >= done) {
-          continue;
-        }
-        const PivotSearch<T, R> search(x, w, pos, mask);
-        uint32_t place = search.place;
-        Divisor<T> divisor;
-        if constexpr (kReal) {
-          divisor = Divisor<T>::of_largest(search.size());
-        } else {
-          divisor = Divisor<T>::of(search.value);  // each lane that of its own best row
-        }
-        T* const candidates = s.mail + w * P * kRow;
-        T* const own = candidates + warp * kRow;
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          if (pos[r] == place) {  // one lane, one row
-            store_row<T, W>(own, x[r], 0);
-            s.slots[w * P + warp] = (r * P + warp) * 32 + lane;
-          }
-        }
-        if (kReal ? P > 1 && lane == 0 : search.mine == place) {
-          own[W] = divisor.inverse;
-          *reinterpret_cast<real_t<T>*>(own + W + 1) = divisor.scale;
-        }
-        if constexpr (P > 1) {
-          if (lane == 0) {
-            s.keys[w * P + warp] = search.key();
-            s.places[w * P + warp] = place;
-          }
-        }
-        leaders_meet<P>();
-        int winner = 0;
-        if constexpr (P >= 8) {  // a reduction is shorter than comparing so many one by one
-          const int q = w * P + lane % P;
-          const uint32_t best = warp_argmax(s.keys[q], s.places[q] << 5 | lane % P);
-          place = best >> 5;
-          winner = static_cast<int>(best % 32);
-        } else if constexpr (P > 1) {
-          Key key[P];
-          uint32_t there[P];
-          int who[P];
-#pragma unroll
-          for (int q = 0; q < P; ++q) {
-            key[q] = s.keys[w * P + q];
-            there[q] = s.places[w * P + q];
-            who[q] = q;
-          }
-#pragma unroll
-          for (int step = 1; step < P; step *= 2) {
-#pragma unroll
-            for (int q = 0; q + step < P; q += 2 * step) {
-              // Without short circuits, which would become branches.
-              const bool better = (key[q + step] > key[q]) |
-                                  ((key[q + step] == key[q]) & (there[q + step] < there[q]));
-              key[q] = better ? key[q + step] : key[q];
-              there[q] = better ? there[q + step] : there[q];
-              who[q] = better ? who[q + step] : who[q];
-            }
-          }
-          place = there[0];
-          winner = who[0];
-        }
-        const T* const row = candidates + winner * kRow;
-        T u[W];
-        load_row<T, W>(u, row, w);
-        if constexpr (!kReal || P > 1) {
-          divisor = Divisor<T>{row[W], *reinterpret_cast<const real_t<T>*>(row + W + 1)};
-        }
-        T l[R];
-        if (p.whole.pivot) {
-          if constexpr (kReal) {
-            divisor.inverse = u[w] < 0 ? -divisor.inverse : divisor.inverse;
-          } else {
-            divisor.leave_zeros();
-          }
-#pragma unroll
-          for (int r = 0; r < R; ++r) {
-            l[r] = divisor.multiply(x[r][w]);
-          }
-        } else {
-          if constexpr (kReal) {
-            divisor = Divisor<T>::of(u[w]);
-          }
-#pragma unroll
-          for (int r = 0; r < R; ++r) {
-            l[r] = divisor.divide(x[r][w]);
-          }
-        }
-        // Finished and absent rows take part with whatever they hold: nothing of theirs is kept.
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          const bool is_pivot = pos[r] == place;
-          pos[r] = is_pivot ? kGone : (pos[r] == w ? place : pos[r]);
-          mask[r] = is_pivot ? 0u : mask[r];
-        }
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          x[r][w] = l[r];
-#pragma unroll
-          for (int j = w + 1; j < W; ++j) {
-            x[r][j] = subtract_product(x[r][j], l[r], u[j]);
-          }
-        }
-        if (tid == 0) {
-          s.place_at[k0 + w] = k0 + static_cast<int>(place);
-          if constexpr (P > 1) {
-            s.won[w] = winner;
-          }
-        }
+        x[r][w] = leads && slot < m && w < n ? a[slot + w * p.whole.lda] : zero<T>();
       }
-      T* const strip = s.matrix + opaque(k0) * ld + warp * 32 + lane;
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        if (pos[r] != kGone) {
-#pragma unroll
-          for (int w = 0; w < W; ++w) {
-            strip[r * P * 32 + w * ld] = x[r][w];
-          }
-          pos[r] -= W;
+    }
+    for (int k0 = 0;;) {
+      if (leads) {
+        factor_strip<W, R, P>(
+            s, p.whole.pivot, k0, min(W, steps - k0), k0 / W % 2, pos, mask, x, rank, first_zero);
+      }
+      if constexpr (!kAhead) {
+        __pipeline_wait_prior(0);
+      }
+      __syncthreads();
+      if (k0 + W >= steps) {
+        break;
+      }
+      if constexpr (kAhead) {
+        T* const right = s.matrix + (k0 + W) * ld;
+        next_strip<W, R, P, kRegisters>(s, right, k0 / W, n - (k0 + W), pos, x);
+        k0 += W;
+      } else {
+        help(k0, 0);
+        __syncthreads();
+        k0 += W;
+        if (leads) {
+          read_strip<W, R, P>(s, k0, x);
         }
       }
     }
-#ifdef BATCHED_NATIVE_WHOLE_BARRIERS
-    for (int w = 0; P > 1 && warp >= P && w < done; ++w) {
-      leaders_meet<P>();
-    }
-#endif
-    __syncthreads();
-
-    const int rest = n - (k0 + W);
-    T* const right = s.matrix + (k0 + W) * ld;
-    for (int i = threads - 1 - tid; i < done * W; i += threads) {  // not by those who solve
-      const int w = i / W, c = i % W, at = s.winner(w);
-      s.matrix[s.slots[at] + (k0 + c) * ld] = s.mail[at * kRow + c];
-      if (c == 0) {
-        s.final_of[s.slots[at]] = k0 + w;
-      }
-    }
-    if (rest <= 0) {
-      break;
-    }
-    if (done < W) {  // the rows end inside the strip
-      solve_upper<false, W>(s, right, rest, done);
-      break;
-    }
-    solve_upper<true, W>(s, right, rest, done);
-    if (k0 + W >= m) {
-      break;
-    }
-    __syncthreads();
-
-    for (int tile = first_tile; tile < row_tiles; tile += next_tile) {
-      const T* const rows = s.matrix + tile * (32 * kRows) + lane;
-      bool active[kRows];
-      T l[kRows][W];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        active[r] = s.final_of[tile * (32 * kRows) + lane + r * 32] < 0;
-#pragma unroll
-        for (int w = 0; w < W; ++w) {
-          l[r][w] = rows[r * 32 + (k0 + w) * ld];
-        }
-      }
-      T* target = right + tile * (32 * kRows) + lane + group * (kColumns * ld);
-      const T* upper = s.upper + group * (kColumns * kStep);
-      for (int c = group * kColumns; c < rest; c += groups * kColumns) {
-        T sum[kRows][kColumns];
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-          for (int j = 0; j < kColumns; ++j) {
-            sum[r][j] = target[r * 32 + j * ld];
-          }
-        }
-        constexpr int V = Pack<T>::size;
-#pragma unroll
-        for (int first = 0; first < W; first += V) {
-          Pack<T> u[kColumns];
-#pragma unroll
-          for (int j = 0; j < kColumns; ++j) {
-            u[j] = *reinterpret_cast<const Pack<T>*>(upper + j * kStep + first);
-          }
-#pragma unroll
-          for (int v = 0; v < V; ++v) {
-#pragma unroll
-            for (int j = 0; j < kColumns; ++j) {
-#pragma unroll
-              for (int r = 0; r < kRows; ++r) {
-                sum[r][j] = subtract_product(sum[r][j], l[r][first + v], u[j].value[v]);
-              }
-            }
-          }
-        }
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          if (active[r]) {
-#pragma unroll
-            for (int j = 0; j < kColumns; ++j) {
-              target[r * 32 + j * ld] = sum[r][j];
-            }
-          }
-        }
-        target += groups * (kColumns * ld);
-        upper += groups * (kColumns * kStep);
-      }
-    }
-    __syncthreads();
-  }
-  __syncthreads();
-
-  // Rows that never became a pivot row stand below the others.
-  if (warp < P) {
+    // Rows that never became a pivot row stand below the others.
     const int behind = (steps + W - 1) / W * W;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       if (pos[r] != kGone) {
-        s.final_of[(r * P + warp) * 32 + lane] = static_cast<int>(pos[r]) + behind;
+        s.final_of[(r * P + warp) * 32 + lane] = static_cast<int16_t>(pos[r] + behind);
       }
     }
+  } else {
+    __pipeline_wait_prior(0);
+    for (int k0 = 0;; k0 += W) {
+#ifdef BATCHED_NATIVE_WHOLE_BARRIERS
+      for (int w = 0; C == 1 && P > 1 && w < min(W, steps - k0); ++w) {
+        leaders_meet<P>();
+      }
+#endif
+      __syncthreads();
+      if (k0 + W >= steps) {
+        break;
+      }
+      help(k0, W);
+    }
+  }
+  // The last strip: the rows may end inside it, with columns left to its right.
+  const int k0 = (steps - 1) / W * W, half = k0 / W % 2, rest = n - (k0 + W);
+  place_tops<W>(s, k0, half, steps - k0, kThreads - 1 - tid, kThreads);
+  if (C == 1 && rest > 0) {
+    T* const right = s.matrix + (k0 + W) * ld;
+    solve_upper<false, W>(s, right, half, tid, rest, kThreads, steps - k0);
   }
   __syncthreads();
-  write_panel<(32 * R * P + kThreads - 1) / kThreads>(p, s, a, m, n);
+  constexpr int kEach = (kRows + kThreads - 1) / kThreads;
+  if constexpr (C == 1) {
+    write_panel<kEach>(p, s, a, m, n);
+  } else {
+    write_slice<kEach>(p, s, a - above, item, above, m, first_zero);
+  }
 }
 
 // The shapes that are built: W columns a strip, R rows a lane of each of P leaders, kThreads
 // threads in all and registers for kBlocks blocks on a multiprocessor.
-template <typename T, int W_, int R, int P, int kThreads, int kBlocks>
+template <typename T, int W_, int R, int P, int kThreads, int kBlocks, int C = 1>
 struct PanelShape {
   static_assert(P * 32 <= kThreads, "the leaders are warps of the block");
   static constexpr int W = W_;
   static constexpr int kRows = 32 * R * P;
   static size_t bytes(int m, int n) {
-    return PanelShared<T, W, P, kRows>::bytes(m, n);
+    return PanelShared<T, W, P, kRows, C>::bytes(m, n);
+  }
+  static bool usable() {
+    static ClustersUsable clusters;
+    return C == 1 || clusters.ask(panel_lu_kernel<T, W, R, P, kThreads, kBlocks, C>, C, kThreads);
   }
   static void launch(const Panel<T>& p, cudaStream_t stream) {
     const size_t shared = bytes(p.whole.m - p.first, p.n);
-    auto* const kernel = panel_lu_kernel<T, W, R, P, kThreads, kBlocks>;
+    auto* const kernel = panel_lu_kernel<T, W, R, P, kThreads, kBlocks, C>;
     static DynamicShared allowance;
     allowance.allow(kernel, shared);
-    kernel<<<static_cast<unsigned>(p.whole.batch), kThreads, shared, stream>>>(p);
+    const unsigned blocks = static_cast<unsigned>(p.whole.batch) * C;
+    if constexpr (C == 1) {
+      kernel<<<blocks, kThreads, shared, stream>>>(p);
+    } else {
+      launch_clusters(kernel, p, blocks, C, kThreads, shared, stream);
+    }
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   }
 };

@@ -21,9 +21,14 @@ struct PassSolve {
   static __host__ __device__ int64_t padded(int n) {
     return (int64_t{n} + kBlock - 1) / kBlock * kBlock;
   }
+  // Pairs of tiles, of which one is in use and the others are on their way: more where few blocks
+  // share a multiprocessor.
+  static __host__ __device__ int stages(int warps) {
+    return warps > 8 ? 3 : 2;
+  }
   static __host__ size_t bytes(int n, int warps) {
     const int64_t sums = 2 * std::max(1, warps - 1) * R * kBlock;
-    const size_t work = (4 * kTile + sums) * sizeof(T);
+    const size_t work = (2 * stages(warps) * kTile + sums) * sizeof(T);
     return R * padded(n) * sizeof(T) + std::max(work, order_scratch(n) * sizeof(int32_t));
   }
 };
@@ -70,13 +75,15 @@ class PassWorker {
     begin();
   }
 
-  // Begins to bring to shared memory what the first warp needs in `phase`.
+  // Begins to bring to shared memory what the first warp needs in `phase`, if there is one.
   __device__ __forceinline__ void stage(int phase, T* beside) const {
-    const int pass = phase / a_.blocks, block = phase - pass * a_.blocks;
-    if (block > 0) {
-      copy_tile(beside, pass, block, block - 1);
+    if (phase < 2 * a_.blocks) {
+      const int pass = phase < a_.blocks ? 0 : 1, block = phase - pass * a_.blocks;
+      if (block > 0) {
+        copy_tile(beside, pass, block, block - 1);
+      }
+      copy_tile(beside + Pass::kTile, pass, block, block);
     }
-    copy_tile(beside + Pass::kTile, pass, block, block);
     __pipeline_commit();
   }
 
@@ -273,32 +280,41 @@ class PassWorker {
   T l_[A], total_[G * R];
 };
 
-// The block of 32 positions that the first warp solves, a position a lane.
-template <typename T, int R, bool kTransposed>
-struct PassBlock {
+// The block of 32 positions that the first warp solves, a position a lane. kUnit: the triangle with
+// ones on its diagonal, which is the second one of a transposed factor.
+template <typename T, int R, bool kTransposed, bool kUnit>
+class PassBlock {
   using Pass = PassSolve<T, R>;
   static constexpr int B = Pass::kBlock, S = Pass::kStep;
   static constexpr int Q = 4;  // positions that every lane solves for itself
+  static constexpr int kPass = kTransposed == kUnit ? 1 : 0;
 
-  const Triangles<T, kTransposed>& a;
-  T* x;
-  const T* sums;
-  const T* beside;  // this tile and, behind it, the diagonal one
-  int workers, sign, pass, block;
-
-  template <bool kUnit>
-  __device__ __forceinline__ void solve() const {
-    const int lane = threadIdx.x % 32, rows = a.rows, phase = pass * a.blocks + block;
-    const T* const diagonal = beside + Pass::kTile;
-    const int row = a.place(pass, block * B + lane);
+ public:
+  // tile: the one beside the diagonal and, behind it, the diagonal one.
+  static __device__ __forceinline__ void solve(
+      const Triangles<T, kTransposed>& a,
+      T* x,
+      const T* sums,
+      const T* tile,
+      int workers,
+      int sign,
+      int block) {
+    const int lane = threadIdx.x % 32, rows = a.rows;
+    const T* const diagonal = tile + Pass::kTile;
+    const int row = a.place(kPass, block * B + lane);
     T v[R];
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       v[r] = x[r * rows + row];
     }
+    Divisor<T> divisor;
+    if constexpr (!kUnit) {
+      const T own = conjugate(diagonal[lane * S + lane], sign);
+      divisor = Divisor<T>::of(row < a.n ? own : one<T>());
+    }
     if (block > 1) {
-      const T* const from = sums + (phase & 1) * workers * R * B;
-#pragma unroll 4
+      const T* const from = sums + ((kPass * a.blocks + block) & 1) * workers * R * B;
+#pragma unroll 8
       for (int w = 0; w < (kTransposed ? 1 : workers); ++w) {
 #pragma unroll
         for (int r = 0; r < R; ++r) {
@@ -307,26 +323,17 @@ struct PassBlock {
       }
     }
     if (block > 0) {
-      // Where a position has no place, tile and x are zero.
-      const T* const before = x + a.place(pass, (block - 1) * B);
-      const int step = pass == 0 ? 1 : -1;
-#pragma unroll 8
-      for (int j = 0; j < B; ++j) {
-        const T l = conjugate(beside[j * S + lane], sign);
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          v[r] = subtract_product(v[r], l, before[step * j + r * rows]);
-        }
-      }
+      subtract_neighbour(v, x + a.place(kPass, (block - 1) * B), rows, tile, sign, lane);
     }
-    Divisor<T> divisor;
-    if constexpr (!kUnit) {
-      const T own = conjugate(diagonal[lane * S + lane], sign);
-      divisor = Divisor<T>::of(row < a.n ? own : one<T>());
-    }
+    Few now, next;
+    now.read(diagonal, divisor, sign, 0, lane);
 #pragma unroll
     for (int first = 0; first < B; first += Q) {
-      few<kUnit>(v, divisor, diagonal, first, lane);
+      if (first + Q < B) {
+        next.read(diagonal, divisor, sign, first + Q, lane);
+      }
+      now.solve(v, first, lane);
+      now = next;
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -337,50 +344,112 @@ struct PassBlock {
   }
 
  private:
-  // Positions first .. first + Q - 1: all lanes compute all of them, which takes fewer dependent
-  // steps than a broadcast of each; then the lanes behind subtract them.
-  template <bool kUnit>
-  __device__ __forceinline__ void few(
-      T (&v)[R], const Divisor<T>& divisor, const T* diagonal, int first, int lane) const {
-    T y[Q][R];
+  // What the block before contributes. Where its positions have no place, tile and x are zero.
+  static __device__ __forceinline__ void subtract_neighbour(
+      T (&v)[R], const T* before, int rows, const T* beside, int sign, int lane) {
+    constexpr int W = Pack<T>::size < 2 ? 2 : Pack<T>::size;
+    constexpr int kReads = sizeof(T) == 4 ? 4 : 2;  // in flight
+#pragma unroll kReads
+    for (int first = 0; first < B; first += W) {
+      T l[W];
 #pragma unroll
-    for (int q = 0; q < Q; ++q) {
+      for (int j = 0; j < W; ++j) {
+        l[j] = conjugate(beside[(first + j) * S + lane], sign);
+      }
 #pragma unroll
       for (int r = 0; r < R; ++r) {
-        y[q][r] = shuffle(v[r], first + q, 32);
-      }
-    }
+        T value[W];  // in the order of memory
+        const T* const from = before + r * rows + (kPass == 0 ? first : -first - W + 1);
+        load_row<T, W>(value, from, 0);
 #pragma unroll
-    for (int q = 0; q < Q; ++q) {
-      if constexpr (!kUnit) {
-        Divisor<T> of_q;
-        of_q.inverse = shuffle(divisor.inverse, first + q, 32);
-        of_q.scale = shuffle(divisor.scale, first + q, 32);
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          y[q][r] = quotient(y[q][r], of_q);
+        for (int j = 0; j < W; ++j) {
+          v[r] = subtract_product(v[r], l[j], value[kPass == 0 ? j : W - 1 - j]);
         }
-      }
-#pragma unroll
-      for (int later = q + 1; later < Q; ++later) {
-        const T l = conjugate(diagonal[(first + q) * S + first + later], sign);
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-          y[later][r] = subtract_product(y[later][r], l, y[q][r]);
-        }
-      }
-    }
-    const int behind = lane >= first + Q;
-#pragma unroll
-    for (int q = 0; q < Q; ++q) {
-      const T l = conjugate(diagonal[(first + q) * S + lane], sign);
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        subtract_product_if(behind, v[r], l, y[q][r]);
-        v[r] = select(lane == first + q, y[q][r], v[r]);
       }
     }
   }
+
+  // Some positions: all lanes compute all of them, which takes fewer dependent steps than a
+  // broadcast of each; then the lanes behind subtract them.
+  struct Few {
+    // Else registers do not suffice.
+    static constexpr bool kEarly = sizeof(T) * R <= 16 && sizeof(T) < 16;
+    static constexpr int kHeld = kEarly ? Q : 1;
+    const T* diagonal;
+    Divisor<T> divisor;
+    int sign;
+    T among[kHeld][kHeld], own[kHeld];
+    Divisor<T> divisors[kHeld];
+
+    // What `solve` will need.
+    __device__ __forceinline__ void read(
+        const T* tile, const Divisor<T>& mine, int conjugation, int first, int lane) {
+      diagonal = tile;
+      divisor = mine;
+      sign = conjugation;
+      if constexpr (kEarly) {
+#pragma unroll
+        for (int q = 0; q < Q; ++q) {
+          if constexpr (!kUnit) {
+            divisors[q] = divisor_of(first + q);
+          }
+#pragma unroll
+          for (int later = q + 1; later < Q; ++later) {
+            among[q][later] = element(first + later, first + q);
+          }
+          own[q] = element(lane, first + q);
+        }
+      }
+    }
+
+    __device__ __forceinline__ void solve(T (&v)[R], int first, int lane) const {
+      T y[Q][R];
+#pragma unroll
+      for (int q = 0; q < Q; ++q) {
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          y[q][r] = shuffle(v[r], first + q, 32);
+        }
+      }
+      const int behind = lane >= first + Q;
+#pragma unroll
+      for (int q = 0; q < Q; ++q) {
+        if constexpr (!kUnit) {
+          const Divisor<T> by = kEarly ? divisors[kEarly ? q : 0] : divisor_of(first + q);
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            y[q][r] = quotient(y[q][r], by);
+          }
+        }
+#pragma unroll
+        for (int later = q + 1; later < Q; ++later) {
+          const T l = kEarly ? among[kEarly ? q : 0][kEarly ? later : 0]
+                             : element(first + later, first + q);
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            y[later][r] = subtract_product(y[later][r], l, y[q][r]);
+          }
+        }
+        const T l = kEarly ? own[kEarly ? q : 0] : element(lane, first + q);
+#pragma unroll
+        for (int r = 0; r < R; ++r) {
+          subtract_product_if(behind, v[r], l, y[q][r]);
+          v[r] = select(lane == first + q, y[q][r], v[r]);
+        }
+      }
+    }
+
+   private:
+    __device__ __forceinline__ T element(int row, int column) const {
+      return conjugate(diagonal[column * S + row], sign);
+    }
+    __device__ __forceinline__ Divisor<T> divisor_of(int position) const {
+      Divisor<T> found;
+      found.inverse = shuffle(divisor.inverse, position, 32);
+      found.scale = shuffle(divisor.scale, position, 32);
+      return found;
+    }
+  };
 };
 
 }  // namespace at::native::batched_native

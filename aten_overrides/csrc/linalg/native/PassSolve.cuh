@@ -33,9 +33,11 @@ __global__ void __launch_bounds__(32 * kPassWarps, sizeof(real_t<T>) == 8 ? 1 : 
   T* const b = p.b + item * p.b_stride + first_column * p.ldb;
   const int sign = p.conjugated ? -1 : 1;
 
-  T* const x = reinterpret_cast<T*>(raw);      // [right-hand side][row]
-  T* const tiles_of = x + R * int64_t{rows};   // two of (beside the diagonal, on it)
-  T* const sums = tiles_of + 4 * Pass::kTile;  // two of [worker][right-hand side][position]
+  T* const x = reinterpret_cast<T*>(raw);  // [right-hand side][row]
+  const int stages = Pass::stages(warps);
+  T* const tiles_of = x + R * int64_t{rows};  // of each stage: beside the diagonal, on it
+  T* const sums =
+      tiles_of + 2 * stages * Pass::kTile;  // two of [worker][right-hand side][position]
   int32_t* const scratch = reinterpret_cast<int32_t*>(tiles_of);
 
   const Triangles<T, kTransposed> a{p.lu + factor * p.lu_stride, p.lda, n, rows, blocks};
@@ -55,25 +57,35 @@ __global__ void __launch_bounds__(32 * kPassWarps, sizeof(real_t<T>) == 8 ? 1 : 
     }
   }
   __syncthreads();  // the row order lies where the tiles will
-  const auto tile = [tiles_of](int phase) { return tiles_of + (phase & 1) * 2 * Pass::kTile; };
+  const auto tile = [tiles_of, stages](int phase) {
+    return tiles_of + phase % stages * 2 * Pass::kTile;
+  };
+  const auto wait = [stages] {
+    if (stages == 2) {
+      __pipeline_wait_prior(0);
+    } else {
+      __pipeline_wait_prior(1);
+    }
+  };
   if (worker >= 0) {
-    work.stage(0, tile(0));
-    __pipeline_wait_prior(0);
+    for (int phase = 0; phase < stages - 1; ++phase) {
+      work.stage(phase, tile(phase));
+    }
+    wait();
   }
   for (int phase = 0; phase < 2 * blocks; ++phase) {
     __syncthreads();
-    if (worker >= 0 && phase + 1 < 2 * blocks) {
-      work.stage(phase + 1, tile(phase + 1));
+    if (worker >= 0) {
+      work.stage(phase + stages - 1, tile(phase + stages - 1));
       work.contribute(phase + 1);
-      __pipeline_wait_prior(0);
+      wait();
     }
     if (warp == 0) {
-      const int pass = phase / blocks, block = phase - pass * blocks;
-      const PassBlock<T, R, kTransposed> own{a, x, sums, tile(phase), workers, sign, pass, block};
+      const int pass = phase < blocks ? 0 : 1, block = phase - pass * blocks;
       if (kTransposed == (pass == 1)) {
-        own.template solve<true>();
+        PassBlock<T, R, kTransposed, true>::solve(a, x, sums, tile(phase), workers, sign, block);
       } else {
-        own.template solve<false>();
+        PassBlock<T, R, kTransposed, false>::solve(a, x, sums, tile(phase), workers, sign, block);
       }
     }
   }

@@ -21,9 +21,9 @@ struct TileShape {
   static constexpr int kDepth = 32;  // positions of a piece of the factor
   static constexpr int kPieces = 3;  // in shared memory: one in use, two on their way
   static constexpr int kStep = kBlock + 16 / sizeof(T);  // from position to position of a piece
-  static constexpr int kWidth = sizeof(T) == 16 ? 128 : 256;  // most rows
-  static constexpr int kMostTiles = sizeof(T) == 16 ? 1 : 2;  // of 32 columns
-  static constexpr int kDivisor = 2;                          // elements that hold a Divisor
+  static constexpr int kWidth = sizeof(T) == 4 ? 256 : sizeof(T) == 8 ? 192 : 128;  // most rows
+  static constexpr int kMostTiles = sizeof(T) == 16 ? 1 : 2;                        // of 32 columns
+  static constexpr int kDivisor = 2;  // elements that hold a Divisor
 
   static __host__ __device__ int padded(int width) {
     return (width + kBlock - 1) / kBlock * kBlock;

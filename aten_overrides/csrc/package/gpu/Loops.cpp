@@ -343,8 +343,12 @@ Tensor cholesky_solve_kernel(const Tensor& self, const Tensor& factors, bool upp
       [&] { result = stock_cholesky_solve()(self, factors, upper); },
       [&](Route, int lane_count) {
         result = at::native::cloneBatchedColumnMajor(self);
+        // The factors are only read, and torch.linalg.cholesky returns them as they are needed.
         cholesky_solve_cusolver(
-            at::native::cloneBatchedColumnMajor(factors), result, upper, lane_count);
+            usual(factors) ? factors : at::native::cloneBatchedColumnMajor(factors),
+            result,
+            upper,
+            lane_count);
       });
   return result;
 }

@@ -24,11 +24,14 @@
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/util/Exception.h>
+
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 namespace aten_overrides::gpu {
 namespace {
@@ -205,27 +208,30 @@ void lu_factor_by(
   }
 }
 
-// For a block that waits for the device where MAGMA has just done so: the user's setting has not
-// told of that wait, so it does not of this one.
-class WithoutSyncWarnings {
- public:
-  WithoutSyncWarnings() : before_(c10::cuda::warning_state().get_sync_debug_mode()) {
-    c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
-  }
-  ~WithoutSyncWarnings() {
-    c10::cuda::warning_state().set_sync_debug_mode(before_);
-  }
-  WithoutSyncWarnings(const WithoutSyncWarnings&) = delete;
-  WithoutSyncWarnings& operator=(const WithoutSyncWarnings&) = delete;
+void copy_and_wait(void* to, const void* from, size_t bytes) {
+  const auto stream = at::cuda::getCurrentCUDAStream();
+  C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+  C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
 
- private:
-  c10::cuda::SyncDebugMode before_;
-};
-
-// The matrices with a nonzero info.
+// The matrices with a nonzero info, looked for on the host. Copied by the runtime's own calls: the
+// user's sync debug mode has not told of MAGMA's wait just before, so it does not of this one.
 Tensor with_info(const Tensor& infos) {
-  const WithoutSyncWarnings quiet;
-  return infos.flatten().nonzero().flatten();
+  const Tensor flat = infos.flatten().contiguous();
+  std::vector<int> values(static_cast<size_t>(flat.numel()));
+  copy_and_wait(values.data(), flat.data_ptr<int>(), values.size() * sizeof(int));
+  std::vector<int64_t> found;
+  for (size_t item = 0; item < values.size(); ++item) {
+    if (values[item] != 0) {
+      found.push_back(static_cast<int64_t>(item));
+    }
+  }
+  const Tensor bad =
+      at::empty({static_cast<int64_t>(found.size())}, flat.options().dtype(at::kLong));
+  if (!found.empty()) {
+    copy_and_wait(bad.data_ptr(), found.data(), found.size() * sizeof(int64_t));
+  }
+  return bad;
 }
 
 Tensor as_batch(const Tensor& matrices) {

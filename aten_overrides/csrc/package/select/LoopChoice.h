@@ -169,8 +169,8 @@ constexpr Backend measured_of(
   return found;
 }
 
-// Square matrices were measured. What a loop gains does not depend on the shape as long as a call
-// leaves most of the GPU idle; how a batched routine fares does, so near squares only.
+// Square matrices were measured. A loop over rectangular ones gains as over squares of the larger
+// side. How a batched routine fares depends on the shape, so near squares only.
 constexpr Backend measured(
     Op op,
     Dtype dtype,
@@ -191,7 +191,7 @@ constexpr Backend measured(
       columns_of(op, problem),
       dtype,
       problem.batch,
-      less);
+      rival == Rival::Loop ? more : less);
   // Which streams can be had changes from call to call, and only the loop has their bits.
   const bool varies = found == Backend::StreamedCusolver && rival != Rival::Loop;
   return facts.deterministic && varies ? Backend::Stock : found;

@@ -22,6 +22,13 @@ LAUNCH = re.compile(
     re.DOTALL,
 )
 SHARED = re.compile(r"extern __shared__ __align__\(16\) unsigned char raw\[\];")
+SIGNALS = {
+    r"mbarrier\.init\.": "simulated_start_signal(at);",
+    r"fence\.mbarrier_init": "",
+    r"mbarrier\.arrive": "simulated_expect(at, bytes);",
+    r"st\.async": "simulated_send(at, piece, rank, signal);",
+    r"mbarrier\.try_wait": "done = simulated_await(at, use % 2);",
+}
 
 
 def translate(text: str) -> str:
@@ -41,6 +48,9 @@ def translate(text: str) -> str:
         r"simulated_barrier(\1, \2);",
         text,
     )
+    for instruction, call in SIGNALS.items():
+        statement = rf'asm volatile\(\s*"[^)]*?{instruction}.*?"memory"\);'
+        text = re.sub(statement, call, text, flags=re.DOTALL)
     text = re.sub(r'asm\("rcp\.approx[^;]*f32[^;]*;[^;]*;', "estimate = ESTIMATE;", text)
     text = re.sub(r'asm\("rcp\.approx\.ftz\.f64[^;]*;[^;]*;', "estimate = 1.0 / x;", text)
     text = text.replace("estimate = ESTIMATE;", "estimate = 1.0f / static_cast<float>(x);")

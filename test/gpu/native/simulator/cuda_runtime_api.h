@@ -1,7 +1,7 @@
-// A stand-in for the CUDA runtime that runs one block at a time on the host: every thread is a
-// fibre, barriers and warp operations switch between them. Only what the LU kernels use. It checks
-// what a GPU leaves undefined: all 32 lanes must meet in the same warp operation, all threads in a
-// barrier.
+// A stand-in for the CUDA runtime that runs one block, or one cluster of blocks, at a time on the
+// host: every thread is a fibre, barriers and warp operations switch between them. Only what the LU
+// kernels use. It checks what a GPU leaves undefined: all 32 lanes must meet in the same warp
+// operation, all threads in a barrier.
 #pragma once
 
 #include <ucontext.h>
@@ -34,12 +34,18 @@ using std::min;
 using cudaStream_t = void*;
 using cudaError_t = int;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrClusterLaunch
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 struct cudaFuncAttributes {
   size_t sharedSizeBytes;
   int binaryVersion;
+  int ptxVersion;
 };
+#define CUDART_VERSION 13000
 
 namespace simulated {
 constexpr int kMostShared = 232448;         // of a block, when the kernel allows it
@@ -68,12 +74,14 @@ inline cudaError_t cudaGetDevice(int* device) {
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrMultiProcessorCount ? simulated::multiprocessors
+           : attribute == cudaDevAttrClusterLaunch     ? 1
                                                        : simulated::kMostShared;
   return cudaSuccess;
 }
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->sharedSizeBytes = 0;
   attributes->binaryVersion = 90;
+  attributes->ptxVersion = 90;
   return cudaSuccess;
 }
 template <typename Kernel>
@@ -108,19 +116,28 @@ struct Fibre {
   bool done = false;
 };
 
+struct Signal {  // an mbarrier
+  int threads = 1, bytes = 0;
+  uint64_t phase = 0;
+};
+
 struct Block {
+  std::map<uint32_t, Signal> signals;  // by place in shared memory
   std::vector<Fibre> fibres;
   std::vector<Meeting> warps;
   Meeting all;
   Meeting named[16];  // barriers of some threads only
-  ucontext_t scheduler;
   std::vector<unsigned char> shared;
-  std::function<void()> body;
+  unsigned index = 0;
   int current = 0;
-  uint64_t progress = 0;
 };
 
-inline Block* block = nullptr;
+inline std::vector<Block>* cluster = nullptr;  // the blocks that run now
+inline Block* block = nullptr;                 // that of the current thread
+inline Meeting cluster_meeting;
+inline ucontext_t scheduler;
+inline std::function<void()> body;
+inline uint64_t progress = 0;
 
 [[noreturn]] inline void fail(const char* what) {
   std::fprintf(stderr, "simulated device: %s\n", what);
@@ -128,7 +145,7 @@ inline Block* block = nullptr;
 }
 
 inline void pause() {
-  swapcontext(&block->fibres[block->current].context, &block->scheduler);
+  swapcontext(&block->fibres[block->current].context, &scheduler);
 }
 
 inline int meet(Meeting& meeting, int size, const char* what, int place, uint64_t value) {
@@ -140,7 +157,7 @@ inline int meet(Meeting& meeting, int size, const char* what, int place, uint64_
   if (place >= 0) {
     meeting.given[mine % 2][place] = value;
   }
-  ++block->progress;
+  ++progress;
   if (++meeting.arrived == size) {
     meeting.arrived = 0;
     ++meeting.generation;
@@ -176,24 +193,26 @@ inline const uint64_t* exchange(const char* what, uint64_t value) {
 inline simulated::Index threadIdx, blockIdx, blockDim;
 
 inline void simulated_entry() {
-  simulated::block->body();
+  simulated::body();
   simulated::block->fibres[simulated::block->current].done = true;
-  ++simulated::block->progress;
+  ++simulated::progress;
   simulated::pause();
 }
 
-// Runs `body` for every thread of every block, in order of blocks. More shared memory than the
-// kernel allows at this moment is the error of a launch: nothing runs.
+// Runs `body` for every thread of every block, in order of clusters of `size` blocks. More shared
+// memory than the kernel allows at this moment is the error of a launch: nothing runs.
 inline void simulated_launch(
     const void* kernel,
     unsigned grid,
     int threads,
     size_t shared,
-    const std::function<void()>& body) {
+    const std::function<void()>& body,
+    unsigned size = 1) {
   if (simulated::interrupt != nullptr && simulated::before_interrupt-- == 0) {
     std::exchange(simulated::interrupt, nullptr)();
   }
-  if (threads % 32 != 0 || threads > 1024 || shared > simulated::kMostShared) {
+  if (threads % 32 != 0 || threads > 1024 || shared > simulated::kMostShared || grid % size != 0 ||
+      size > 8) {
     simulated::fail("launch out of bounds");
   }
   const auto allowed = simulated::allowed.find(kernel);
@@ -202,44 +221,87 @@ inline void simulated_launch(
     simulated::last_error = cudaErrorInvalidValue;
     return;
   }
-  for (unsigned index = 0; index < grid; ++index) {
-    simulated::Block block;
-    simulated::block = &block;
-    block.fibres.resize(threads);
-    block.warps.resize(threads / 32);
-    block.shared.assign(shared + 64, 0xff);  // NaN, as a reminder to write before reading
-    block.body = body;
-    blockIdx.x = index;
-    blockDim.x = static_cast<unsigned>(threads);
-    for (auto& fibre : block.fibres) {
-      constexpr size_t kStack = 64 * 1024;
-      fibre.stack = std::make_unique<char[]>(kStack);
-      getcontext(&fibre.context);
-      fibre.context.uc_stack.ss_sp = fibre.stack.get();
-      fibre.context.uc_stack.ss_size = kStack;
-      makecontext(&fibre.context, simulated_entry, 0);
+  simulated::body = body;
+  blockDim.x = static_cast<unsigned>(threads);
+  for (unsigned first = 0; first < grid; first += size) {
+    std::vector<simulated::Block> cluster(size);
+    simulated::cluster = &cluster;
+    for (unsigned rank = 0; rank < size; ++rank) {
+      simulated::Block& block = cluster[rank];
+      block.index = first + rank;
+      block.fibres.resize(threads);
+      block.warps.resize(threads / 32);
+      block.shared.assign(shared + 64, 0xff);  // NaN, as a reminder to write before reading
+      for (auto& fibre : block.fibres) {
+        constexpr size_t kStack = 64 * 1024;
+        fibre.stack = std::make_unique<char[]>(kStack);
+        getcontext(&fibre.context);
+        fibre.context.uc_stack.ss_sp = fibre.stack.get();
+        fibre.context.uc_stack.ss_size = kStack;
+        makecontext(&fibre.context, simulated_entry, 0);
+      }
     }
     for (bool running = true; running;) {
       running = false;
-      const uint64_t before = block.progress;
-      for (int t = 0; t < threads; ++t) {
-        if (!block.fibres[t].done) {
-          running = true;
-          block.current = t;
-          threadIdx.x = static_cast<unsigned>(t);
-          swapcontext(&block.scheduler, &block.fibres[t].context);
+      const uint64_t before = simulated::progress;
+      for (auto& block : cluster) {
+        simulated::block = &block;
+        blockIdx.x = block.index;
+        for (int t = 0; t < threads; ++t) {
+          if (!block.fibres[t].done) {
+            running = true;
+            block.current = t;
+            threadIdx.x = static_cast<unsigned>(t);
+            swapcontext(&simulated::scheduler, &block.fibres[t].context);
+          }
         }
       }
-      if (running && block.progress == before) {
+      if (running && simulated::progress == before) {
         simulated::fail("threads wait for each other for ever");
       }
     }
-    for (size_t i = shared; i < shared + 64; ++i) {
-      if (block.shared[i] != 0xff) {
-        simulated::fail("a write past the shared memory");
+    for (const auto& block : cluster) {
+      for (size_t i = shared; i < shared + 64; ++i) {
+        if (block.shared[i] != 0xff) {
+          simulated::fail("a write past the shared memory");
+        }
       }
     }
   }
+}
+
+struct cudaLaunchAttribute {
+  int id;
+  struct {
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
+  } val;
+};
+enum { cudaLaunchAttributeClusterDimension };
+struct cudaLaunchConfig_t {
+  simulated::Index gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveClusters(int* count, Kernel*, const cudaLaunchConfig_t*) {
+  *count = 1;
+  return cudaSuccess;
+}
+template <typename Argument>
+cudaError_t cudaLaunchKernelEx(
+    const cudaLaunchConfig_t* config, void (*kernel)(Argument), const Argument& argument) {
+  simulated_launch(
+      simulated::address(kernel),
+      config->gridDim.x,
+      static_cast<int>(config->blockDim.x),
+      config->dynamicSmemBytes,
+      [&] { kernel(argument); },
+      config->attrs[0].val.clusterDim.x);
+  return cudaGetLastError();
 }
 inline unsigned char* simulated_shared() {
   return simulated::block->shared.data();
@@ -259,6 +321,58 @@ inline void __syncwarp() {
 // bar.sync of some of a block's threads.
 inline void simulated_barrier(int index, int threads) {
   simulated::meet(simulated::block->named[index], threads, "bar.sync", -1, 0);
+}
+// Clusters. Places in shared memory are counted from its beginning.
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+inline size_t __cvta_generic_to_shared(const void* here) {
+  return static_cast<const unsigned char*>(here) - simulated::block->shared.data();
+}
+inline void __cluster_barrier_arrive() {}
+inline void __cluster_barrier_wait() {
+  simulated::meet(
+      simulated::cluster_meeting,
+      static_cast<int>(simulated::cluster->size() * simulated::block->fibres.size()),
+      "cluster barrier",
+      -1,
+      0);
+}
+inline void simulated_start_signal(uint32_t at) {
+  simulated::block->signals[at] = {};
+}
+// `threads` and `bytes` that a signal waits for, which may be negative: some came before.
+inline void simulated_count(simulated::Block& block, uint32_t at, int threads, int bytes) {
+  if (block.signals.find(at) == block.signals.end()) {
+    simulated::fail("a signal before it was started");
+  }
+  ++simulated::progress;
+  simulated::Signal& signal = block.signals[at];
+  signal.threads -= threads;
+  signal.bytes += bytes;
+  if (signal.threads == 0 && signal.bytes == 0) {
+    signal.threads = 1;
+    ++signal.phase;
+  }
+}
+inline void simulated_expect(uint32_t at, int bytes) {
+  simulated_count(*simulated::block, at, 1, bytes);
+}
+template <typename Piece>
+void simulated_send(uint32_t to, const Piece& piece, int rank, uint32_t with) {
+  simulated::Block& block = (*simulated::cluster)[rank];
+  if (to % sizeof(Piece) != 0 || to + sizeof(Piece) > block.shared.size()) {
+    simulated::fail("a piece sent to a wrong place");
+  }
+  std::memcpy(block.shared.data() + to, &piece, sizeof(Piece));
+  simulated_count(block, with, 0, -static_cast<int>(sizeof(Piece)));
+}
+inline uint32_t simulated_await(uint32_t at, int parity) {
+  const simulated::Signal& signal = simulated::block->signals[at];
+  if (static_cast<int>(signal.phase % 2) == parity) {
+    simulated::pause();
+  }
+  return static_cast<int>(signal.phase % 2) != parity ? 1 : 0;
 }
 inline uint32_t __reduce_max_sync(unsigned, uint32_t x) {
   const uint64_t* all = simulated::exchange("__reduce_max_sync", x);

@@ -52,7 +52,7 @@ def test_plans(library: Library, dtype: torch.dtype, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [300, 450, 700, 900, 1100, 2100, 4200])
+@pytest.mark.parametrize("rows", [300, 450, 700, 900, 1100, 1537, 2100, 4200])
 def test_tall_panels(library: Library, dtype: torch.dtype, rows: int) -> None:
     a = random(1, rows, 20, dtype)
     assert_factored(a, *library.lu(a, plan=Plan("blocked", 8, 16)))
@@ -64,6 +64,45 @@ def small_device(library: Library) -> Iterator[None]:
     library._library.simulated_set_multiprocessors(1)
     yield
     library._library.simulated_set_multiprocessors(132)
+
+
+CLUSTERS = [
+    (400, 20), (520, 40), (800, 40), (1025, 40), (1280, 24), (1536, 17), (1537, 33), (2048, 9),
+    (2060, 24), (4096, 8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "n"), CLUSTERS)
+def test_clusters(library: Library, dtype: torch.dtype, rows: int, n: int) -> None:
+    """Tall panels that several blocks share; the last slice has few rows, or none."""
+    for pivot in (True, False):
+        a = random(1, rows, n, dtype)
+        if not pivot:
+            a.diagonal(dim1=-2, dim2=-1).add_(2 * rows)
+        assert_factored(a, *library.lu(a, pivot, Plan("blocked", 16, 32)), pivot=pivot)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_clusters_meet_zeros_and_ties(library: Library, dtype: torch.dtype) -> None:
+    """Pivots as LAPACK's with ties between slices; the first zero pivot in the second panel."""
+    signs = torch.randint(0, 2, (2, 1030, 12), generator=torch.Generator().manual_seed(3))
+    a = (2 * signs - 1).to(dtype)
+    _, expected, _ = torch.linalg.lu_factor_ex(a)
+    assert torch.equal(library.lu(a, plan=Plan("blocked", 16, 16))[1], expected)
+    zero = random(1, 1030, 40, dtype)
+    zero[:, :, 20] = 0
+    lu, pivots, info = library.lu(zero, plan=Plan("blocked", 16, 32))
+    assert info.tolist() == [21]
+    assert_factored(zero, lu, pivots, info)
+
+
+@pytest.mark.usefixtures("small_device")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1100, 1536, 1537])
+def test_tall_panels_of_one_block(library: Library, dtype: torch.dtype, rows: int) -> None:
+    a = random(1, rows, 20, dtype)
+    assert_factored(a, *library.lu(a, plan=Plan("blocked", 8, 16)))
 
 
 @pytest.mark.usefixtures("small_device")
