@@ -174,7 +174,8 @@ def port(base: Base, source: Path, target: Target) -> Ported:
                 one, content = merge_file(
                     path, before[path], now[path], after[path], patch, target, Path(name)
                 )
-                if one.verdict == "conflict":
+                if one.verdict != "already upstream":
+                    # Where a later patch changes the same lines, merging may put them in again.
                     later = [state[path] for state in states[number + 2 :]]
                     if _superseded(before[path], now[path], later, Path(name)):
                         note = "as later patches of the series change it"
