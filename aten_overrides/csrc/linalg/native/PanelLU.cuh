@@ -180,16 +180,28 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
       // Without pivoting all are equal and the first row left is the pivot row.
       mask[r] = slot < m && p.whole.pivot ? 0xffffffffu : 0u;
     }
+    const auto read_first = [&] {
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const int slot = (r * P + warp) * 32 + lane;
+      for (int r = 0; r < R; ++r) {
+        const int slot = (r * P + warp) * 32 + lane;
 #pragma unroll
-      for (int w = 0; w < W; ++w) {
-        x[r][w] = leads && slot < m && w < n ? a[slot + w * p.whole.lda] : zero<T>();
+        for (int w = 0; w < W; ++w) {
+          x[r][w] = slot < m && w < n ? a[slot + w * p.whole.lda] : zero<T>();
+        }
       }
+    };
+    if constexpr (kAhead) {
+      read_first();
     }
     for (int k0 = 0;;) {
       if (leads) {
+        if constexpr (!kAhead) {
+          if (k0 == 0) {
+            read_first();
+          } else {
+            read_strip<W, R, P>(s, k0, x);
+          }
+        }
         factor_strip<W, R, P>(
             s, p.whole.pivot, k0, min(W, steps - k0), k0 / W % 2, pos, mask, x, rank, first_zero);
       }
@@ -208,9 +220,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) panel_lu_kernel(Panel<T> p)
         help(k0, 0);
         __syncthreads();
         k0 += W;
-        if (leads) {
-          read_strip<W, R, P>(s, k0, x);
-        }
       }
     }
     // Rows that never became a pivot row stand below the others.
