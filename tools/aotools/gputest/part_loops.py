@@ -48,7 +48,9 @@ def definite(torch: Any, a: Any) -> Any:
 
 
 def cases(torch: Any, dtype: str, batch: int, n: int) -> Iterator[Case]:
-    """The calls, on inputs of a fixed seed."""
+    """The calls, on inputs of a fixed seed. Not lu_solve, whose choice depends on the lanes: part
+    `solve` has it.
+    """
     kind = getattr(torch, dtype)
     generator = torch.Generator("cuda").manual_seed(7)
 
@@ -59,8 +61,6 @@ def cases(torch: Any, dtype: str, batch: int, n: int) -> Iterator[Case]:
     reflectors, tau = torch.geqrf(a)
     positive = definite(torch, a)
     lower = torch.linalg.cholesky(positive)
-    lu, pivots, _ = torch.linalg.lu_factor_ex(positive[:2].contiguous())
-    few = b[:2].contiguous()
     linalg = torch.linalg
     product = partial(linalg.householder_product, reflectors, tau)
     yield Case("geqrf", "geqrf", batch, n, (a,), partial(torch.geqrf, a))
@@ -69,8 +69,6 @@ def cases(torch: Any, dtype: str, batch: int, n: int) -> Iterator[Case]:
     solve = partial(torch.cholesky_solve, b, lower)
     yield Case("cholesky_solve", "potrs", batch, n, (b,), solve, nrhs=RHS)
     yield Case("cholesky_inverse", "potrs", batch, n, (), partial(torch.cholesky_inverse, lower))
-    lu_solve = partial(linalg.lu_solve, lu, pivots, few)
-    yield Case("lu_solve", "getrs", 2, n, (few,), lu_solve, nrhs=RHS)
     if batch <= LANES:  # else potrfBatched takes them
         factor = partial(linalg.cholesky_ex, positive)
         yield Case("cholesky_ex", "potrf", batch, n, (), factor, rival="batched_cusolver")
