@@ -14,9 +14,9 @@
 // (LinalgThresholds.h) elsewhere: geometric mean and worst, by what a build or call has:
 //               streams, MAGMA    streams           MAGMA             neither
 //   float32     1.0000  1.000     1.0000  1.000     1.0000  1.000     1.0000  1.000
-//   float64     1.0000  1.000     1.0000  1.000     1.0000  1.000     1.0000  1.000
-//   complex64   1.0000  1.003     1.0000  1.003     1.0000  1.003     1.0000  1.003
-//   complex128  1.0000  1.000     1.0000  1.000     1.0000  1.000     1.0000  1.000
+//   float64     1.0004  1.102     1.0004  1.102     1.0000  1.000     1.0000  1.000
+//   complex64   1.0000  1.000     1.0000  1.000     1.0000  1.000     1.0000  1.000
+//   complex128  1.0236  2.277     1.0236  2.277     1.0050  1.578     1.0050  1.578
 
 #include <cstdint>
 
@@ -38,76 +38,67 @@ inline constexpr int64_t kNativeRectangularTo = 1024;
 inline constexpr int kNativeCapability = 90;
 
 inline constexpr NativeRow kNativePivotedFloat[] = {
-    {1, 2860, 2860},
-    {2, 3073, 3073},
+    {1, 3073, 3073},
 };
 
 inline constexpr NativeRow kNativePivotedDouble[] = {
-    {1, 1847, 1847},
-    {2, 3073, 2593},
-    {3, 3073, 3073},
+    {1, 3073, 3073},
 };
 
 inline constexpr NativeRow kNativePivotedComplexFloat[] = {
-    {1, 1329, 1329},
-    {2, 3073, 2333},
+    {1, 3073, 3073},
 };
 
 inline constexpr NativeRow kNativePivotedComplexDouble[] = {
-    {1, 1134, 1134},
-    {2, 2484, 1555},
-    {3, 3073, 2049},
+    {1, 513, 513},
+    {2, 3073, 513},
+    {6, 3073, 3073},
 };
 
 inline constexpr NativeRow kNativeUnpivotedFloat[] = {
-    {1, 117, 117},
-    {2, 394, 93},
-    {3, 1229, 120},
-    {6, 2049, 1025},
-    {17, 2049, 2049},
+    {1, 119, 119},
+    {2, 453, 76},
+    {3, 1638, 152},
+    {6, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedDouble[] = {
-    {1, 96, 96},
-    {2, 258, 37},
-    {3, 989, 71},
-    {6, 1697, 279},
+    {1, 84, 84},
+    {2, 340, 90},
+    {3, 1492, 122},
+    {6, 2049, 428},
     {11, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedComplexFloat[] = {
-    {1, 207, 207},
-    {2, 1041, 97},
+    {1, 225, 225},
+    {2, 1573, 74},
+    {3, 2049, 317},
     {6, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedComplexDouble[] = {
     {1, 104, 104},
-    {2, 311, 25},
-    {3, 849, 89},
-    {6, 1613, 397},
-    {11, 1025, 1025},
+    {2, 398, 56},
+    {3, 768, 113},
+    {6, 2049, 562},
+    {17, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeRectangularFloat[] = {
-    {1, 2228, 2228},
-    {3, 4097, 4097},
+    {1, 4097, 4097},
 };
 
 inline constexpr NativeRow kNativeRectangularDouble[] = {
-    {1, 1298, 1298},
-    {3, 4097, 4097},
+    {1, 4097, 4097},
 };
 
 inline constexpr NativeRow kNativeRectangularComplexFloat[] = {
-    {1, 961, 961},
-    {3, 4097, 4097},
+    {1, 4097, 4097},
 };
 
 inline constexpr NativeRow kNativeRectangularComplexDouble[] = {
-    {1, 688, 688},
-    {3, 4097, 2352},
-    {23, 4097, 4097},
+    {1, 4097, 4097},
 };
 
 }  // namespace at::native::linalg_choice

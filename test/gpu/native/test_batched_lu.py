@@ -138,7 +138,7 @@ def test_every_blocking(library: Library, leaf: int, outer: int, resident: int) 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_block_for_the_whole_matrix(library: Library, dtype: torch.dtype) -> None:
-    largest = {4: 216, 8: 152, 16: 104}[dtype.itemsize]
+    largest = {4: 194, 8: 129, 16: 97}[dtype.itemsize]  # what a block has shared memory for
     for n in range(33, largest, 5):
         a = random(3, n, dtype, generator(n))
         assert_factored(a, *library.lu(a, plan=Plan("block")))

@@ -86,9 +86,16 @@ class BlockedLU {
     const int fits = width_of(rows, plan.leaf, plan, shared);
     return fits == 0 ? std::min(kTallWidth, plan.leaf) : even_width(plan.outer, fits);
   }
-  // Width of the outer blocks: bounded by the levels that the narrowest panel, the first, allows.
+  // That of the narrowest panels of a matrix: the first, or the first that one block factors after
+  // those that clusters share.
+  static int narrowest_leaf(int m, const LuPlan& plan, size_t shared) {
+    const int first = leaf_width(m, plan, shared);
+    return plan.clusters && m > kAlone<T> ? std::min(first, leaf_width(kAlone<T>, plan, shared))
+                                          : first;
+  }
+  // Width of the outer blocks: bounded by the levels that the narrowest panel allows.
   static int outer_width(int m, const LuPlan& plan, size_t shared) {
-    const int leaf = leaf_width(m, plan, shared);
+    const int leaf = narrowest_leaf(m, plan, shared);
     return std::min(std::max(plan.outer, leaf), leaf << (kMaxLevels - 2));
   }
   // int32 elements of one matrix's maps: those of the levels, and with a finish also the order that
@@ -109,12 +116,12 @@ class BlockedLU {
     map_size_ = whole_.m + std::max(blocks.first, outer);
     int32_t* const orders =
         maps_ + static_cast<int64_t>(most_levels(whole_.m, blocks, plan_, shared_)) * map_size_;
-    const int narrowest = leaf_width(whole_.m, plan_, shared_);
+    const int narrowest = narrowest_leaf(whole_.m, plan_, shared_);
     int start = 0;
     for (int block = 0; block < blocks.count; ++block) {
       const int width = block == 0 ? std::min(blocks.first, steps) : outer;
       const int next = start + width;
-      // Never narrower than the first, for which the levels were counted.
+      // Never narrower than that for which the levels were counted.
       leaf_ = std::min(width, std::max(narrowest, leaf_width(whole_.m - start, plan_, shared_)));
       slack_ = slack_of(whole_.m - start, leaf_, plan_, shared_);
       order_ = finish ? orders + block * static_cast<int64_t>(whole_.m) : nullptr;
@@ -134,6 +141,12 @@ class BlockedLU {
   static int by_cluster(int rows, int wanted, const LuPlan& plan, size_t shared) {
     return plan.clusters && rows > kAlone<T> ? cluster_width<T>(rows, wanted, shared) : 0;
   }
+  // A block of columns that begins above kAlone rows may end below, where one block cannot hold
+  // panels of the width that it began with.
+  bool needs_cluster(int rows, int width) const {
+    return plan_.clusters && panel_width<T>(rows, width, shared_) != width &&
+           cluster_width<T>(rows, width, shared_) == width;
+  }
   // Columns up to `wanted` that a panel of `rows` rows can have; 0: only tall_lu takes it.
   static int width_of(int rows, int wanted, const LuPlan& plan, size_t shared) {
     const int together = by_cluster(rows, wanted, plan, shared);
@@ -144,7 +157,7 @@ class BlockedLU {
     return width_of(rows, wide, plan, shared) == wide ? leaf / 4 : 0;
   }
   static int most_levels(int m, const OuterBlocks& blocks, const LuPlan& plan, size_t shared) {
-    const int leaf = leaf_width(m, plan, shared);
+    const int leaf = narrowest_leaf(m, plan, shared);
     return levels_of(leaves_of(std::max(blocks.first, outer_width(m, plan, shared)), leaf, 0));
   }
 
@@ -179,7 +192,7 @@ class BlockedLU {
     p.level_stride = level_stride_;
     std::copy(levels_, levels_ + p.levels, p.level);
     const int rows = whole_.m - first;
-    if (by_cluster(rows, width, plan_, shared_) == width) {
+    if (by_cluster(rows, width, plan_, shared_) == width || needs_cluster(rows, width)) {
       launch_cluster_lu(p, stream_);
     } else if (panel_width<T>(rows, width, shared_) == width) {
       launch_panel_lu(p, many_panels(plan_, rows, whole_.batch), stream_);

@@ -77,7 +77,7 @@ bool with_panel_shape(int rows, bool many, Use&& use) {
     if (rows <= 64) {
       use(PanelShape<T, 8, 2, 1, 128, 3>{});
     } else if (rows <= 96) {
-      use(PanelShape<T, 8, 1, 3, 128, 4>{});
+      use(PanelShape<T, 8, 1, 3, 256, 2>{});
     } else if (rows <= 128) {
       use(PanelShape<T, 8, 2, 2, 128, 3>{});
     } else if (rows <= 192) {
