@@ -35,7 +35,7 @@ def test_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ways[-1].name == "overrides, looped_cusolver"  # one choice, so it is not named
     ways, reason = alternatives(Target(op="svdvals"), TORCH)
     assert len(ways) == 2 and reason == ""
-    ways, _ = alternatives(Target(op="qr", prefer="cusolver"), TORCH)
+    ways, _ = alternatives(Target(op="svdvals", prefer="cusolver"), TORCH)
     assert [way.name for way in ways] == ["stock, default", "stock, magma"]
     ways, _ = alternatives(Target(op="eigvalsh"), TORCH)
     assert ways[-1].entry == "eigvalsh"  # which has its own choice at eigh's entry
