@@ -179,8 +179,8 @@ ATEN_LINALG_PATCHED_API void aten_linalg_patched_loops_always(int always) {
   at::native::solver_lanes::set_streams_always(always != 0);
 }
 
-// Whether LoopThresholds.h turns the loop on, which is counted in the order of its rows: 1 or 0; -1:
-// there is no such loop.
+// Whether LoopThresholds.h turns the loop on, which is counted in the order of its rows: 1 or 0;
+// -1: there is no such loop.
 ATEN_LINALG_PATCHED_API int aten_linalg_patched_loop_on(int loop, int64_t n, int64_t batch) {
   namespace lanes = at::native::solver_lanes;
   for (const auto& row : lanes::kLoopThresholds) {

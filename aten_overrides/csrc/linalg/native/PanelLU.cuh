@@ -283,10 +283,10 @@ struct PanelShape {
     const unsigned blocks = static_cast<unsigned>(p.whole.batch) * C;
     if constexpr (C == 1) {
       kernel<<<blocks, kThreads, shared, stream>>>(p);
+      C10_CUDA_KERNEL_LAUNCH_CHECK();
     } else {
       launch_clusters(kernel, p, blocks, C, kThreads, shared, stream);
     }
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
   }
 };
 
