@@ -71,3 +71,10 @@ lu_solve: ms unpatched -> patched, without a preference and with cusolver
 float32         8 x  512,    3 T      2.0000 ->   1.0000 ( 2.00x)     28.1000 ->   1.1000 (25.55x)\
 """,
     )
+
+
+def test_rows_of_the_overrides_suite_are_not_taken_for_the_series() -> None:
+    row = point(1.0, library="overrides")
+    del row["operation"]
+    record = Record(Path("r.json"), {}, points=[row])
+    assert summary_solve.checks(record) == [] == summary_solve.table(record)
