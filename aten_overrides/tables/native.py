@@ -76,8 +76,9 @@ def _gain(
     told = [found for found in libraries if found is not None]
     if own is None or not told:
         return None
-    # A library's extrapolated time is an upper bound and counts as it is.
-    best = min(ms for ms, _ in told)
+    # A library's extrapolated time counts only where nothing better is known: from large n down to
+    # small ones it comes out much too short.
+    best = min([ms for ms, exact in told if exact] or [ms for ms, _ in told])
     margin = MARGIN + (0.0 if own[1] else MARGIN_EXTRAPOLATED)
     return best - own[0] - margin, 1.0 if own[1] else WEIGHT_EXTRAPOLATED
 

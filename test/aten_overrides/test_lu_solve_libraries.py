@@ -19,7 +19,7 @@ from aten_overrides.tables.lu_solve import libraries, table, thresholds
 from aten_overrides.tables.lu_solve.libraries import Costs, Row, Today
 from aten_overrides.tables.lu_solve.table import Point
 
-MEAN, WORST = 1.01, 2.05  # of the regret; single times of the record are off by up to twice
+MEAN, WORST = 1.01, 2.2  # of the regret; single times of the record are off by up to twice
 SLOWER = 1.05  # than PyTorch's rule, at any measured problem
 PREFERENCES = ("default", "cusolver", "magma", "cublas", "native")
 ROUTES = ("batched_cublas", "looped_cusolver", "streamed_cusolver", "triangular_cublas", "stock")
@@ -109,7 +109,9 @@ def test_header_is_what_the_generator_makes(capsys: pytest.CaptureFixture[str]) 
 
 def test_check_notices_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed = tmp_path / "LUSolveThresholds.h"
-    changed.write_text(thresholds.HEADER.read_text().replace("1361", "1362"))
+    text = thresholds.HEADER.read_text()
+    changed.write_text(text.replace("problems", "problem", 1))
+    assert changed.read_text() != text
     assert thresholds.main(["--check", "--output", str(changed)]) == 1
     assert "--write" in capsys.readouterr().err
 

@@ -55,30 +55,29 @@ inline constexpr NativeRow kNativePivotedComplexDouble[] = {
 
 inline constexpr NativeRow kNativeUnpivotedFloat[] = {
     {1, 115, 115},
-    {2, 452, 99},
-    {3, 1649, 146},
+    {2, 452, 452},
+    {3, 1649, 1649},
     {6, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedDouble[] = {
     {1, 79, 79},
-    {2, 337, 88},
-    {3, 1498, 118},
+    {2, 337, 337},
+    {3, 1498, 1498},
     {6, 2049, 432},
     {11, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedComplexFloat[] = {
     {1, 221, 221},
-    {2, 1577, 65},
-    {3, 2049, 341},
-    {6, 2049, 2049},
+    {2, 1577, 1577},
+    {3, 2049, 2049},
 };
 
 inline constexpr NativeRow kNativeUnpivotedComplexDouble[] = {
     {1, 104, 104},
-    {2, 400, 59},
-    {3, 1580, 110},
+    {2, 400, 400},
+    {3, 1580, 1580},
     {6, 2049, 2049},
 };
 
