@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 from aten_overrides import _device, _select, _stock_rule
 from aten_overrides._errors import UserError
@@ -271,6 +273,46 @@ def _lu_factor_only(op: str) -> str:
             f"{', '.join(LOOP_OPS)}"
         )
     return name
+
+
+class _Measured(Protocol):
+    """What the tables of eigh, lu_solve and the loops have in common."""
+
+    @property
+    def gpu(self) -> str: ...
+    @property
+    def meta(self) -> Mapping[str, Any]: ...
+    @property
+    def points(self) -> Sequence[Any]: ...
+    @property
+    def path(self) -> Path: ...
+
+
+def compiled_source(table: _Measured, note: str) -> Source:
+    """Where the times of a choice come from that is compiled in and was fitted to ``table``."""
+    meta = table.meta
+    return Source(
+        table.gpu or "no GPU",
+        str(meta.get("date", "never")),
+        str(meta.get("torch", "none")),
+        str(meta.get("record", "none")),
+        str(table.path),
+        note if table.points else "nothing has been measured yet",
+    )
+
+
+def compiled_decision(backend: str, ms: float | None, best: float | None) -> Decision:
+    """A back end with its predicted milliseconds, and how they stand to the ``best``."""
+    return Decision(backend, ms, None if ms is None or best is None else ms / best, "")
+
+
+def compiled_candidate(
+    backend: str, reason: str | None, ms: float | None, basis: _select.Basis
+) -> Candidate:
+    """A back end of such a choice; ``reason``: why it cannot be taken, None if it can."""
+    if reason is None and ms is None:
+        return Candidate(backend, True, None, basis, "no time was measured near this size")
+    return Candidate(backend, reason is None, ms, basis, reason or "")
 
 
 def _check_options(name: str, nrhs: int | None, adjoint: bool, pivot: bool) -> None:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from aten_overrides import _select
 from aten_overrides._errors import UserError
-from aten_overrides._explain import Decision, Explanation, Question, Source
+from aten_overrides._explain import (
+    Explanation,
+    Question,
+    compiled_candidate,
+    compiled_decision,
+    compiled_source,
+)
 from aten_overrides._names import EIGH_BACKENDS
 from aten_overrides._select import Candidate, Problem
 from aten_overrides.tables.eigh import predict as predicting
@@ -30,26 +36,18 @@ def explain(question: Question, problem: Problem, gpu: str | None = None) -> Exp
     )
     times = {candidate.backend: candidate.ms for candidate in candidates}
     best = times[chosen]
-    meta = table.meta
     return Explanation(
         op=question.op,
         dtype=question.dtype,
         problem=problem,
         preference=question.preference,
         facts=question.facts,
-        source=Source(
-            table.gpu or "no GPU",
-            str(meta.get("date", "never")),
-            str(meta.get("torch", "none")),
-            str(meta.get("record", "none")),
-            str(table.path),
-            NOTE if table.points else "nothing has been measured yet",
-        ),
+        source=compiled_source(table, NOTE),
         chosen=chosen,
         measured=best is not None,
         candidates=candidates,
-        thresholds=Decision(chosen, best, None if best is None else 1.0, ""),
-        stock_rule=_stock(times["stock"], best),
+        thresholds=compiled_decision(chosen, best, best),
+        stock_rule=compiled_decision("stock", times["stock"], best),
         rule=RULE,
     )
 
@@ -65,10 +63,4 @@ def _candidate(
     ms, basis = predicting.predict(
         table, question.op, question.dtype, problem.batch, problem.n, backend
     )
-    if reason is None and ms is None:
-        return Candidate(backend, True, None, basis, "no time was measured near this size")
-    return Candidate(backend, reason is None, ms, basis, reason or "")
-
-
-def _stock(ms: float | None, best: float | None) -> Decision:
-    return Decision("stock", ms, None if ms is None or best is None else ms / best, "")
+    return compiled_candidate(backend, reason, ms, basis)

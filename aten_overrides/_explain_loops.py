@@ -6,7 +6,13 @@ from pathlib import Path
 
 from aten_overrides import _select
 from aten_overrides._errors import UserError
-from aten_overrides._explain import Decision, Explanation, Question, Source
+from aten_overrides._explain import (
+    Explanation,
+    Question,
+    compiled_candidate,
+    compiled_decision,
+    compiled_source,
+)
 from aten_overrides._loops import LoopQuestion
 from aten_overrides._names import LOOP_BACKENDS
 from aten_overrides._select import Basis, Candidate, Problem
@@ -52,27 +58,19 @@ def explain(question: Question, problem: Problem, gpu: str | None = None) -> Exp
         _candidate(library, table, asked, rival, backend) for backend in LOOP_BACKENDS
     )
     times = {candidate.backend: candidate.ms for candidate in candidates}
-    best, stock = times[chosen], times["stock"]
-    meta = table.meta
+    best = times[chosen]
     return Explanation(
         op=question.op,
         dtype=question.dtype,
         problem=problem,
         preference=question.preference,
         facts=question.facts,
-        source=Source(
-            table.gpu or "no GPU",
-            str(meta.get("date", "never")),
-            str(meta.get("torch", "none")),
-            str(meta.get("record", "none")),
-            str(table.path),
-            NOTE if table.points else "nothing has been measured yet",
-        ),
+        source=compiled_source(table, NOTE),
         chosen=chosen,
         measured=best is not None,
         candidates=candidates,
-        thresholds=Decision(chosen, best, None if best is None else 1.0, ""),
-        stock_rule=Decision("stock", stock, stock / best if stock and best else None, ""),
+        thresholds=compiled_decision(chosen, best, best),
+        stock_rule=compiled_decision("stock", times["stock"], best),
         rule=RULES[rival],
     )
 
@@ -83,6 +81,4 @@ def _candidate(
     reason = library.loop_infeasible(backend, asked)
     ms = predicting.predict(table, asked, rival, backend)
     basis = Basis.NONE if ms is None else Basis.INTERPOLATED
-    if reason is None and ms is None:
-        return Candidate(backend, True, None, basis, "no time was measured near this size")
-    return Candidate(backend, reason is None, ms, basis, reason or "")
+    return compiled_candidate(backend, reason, ms, basis)

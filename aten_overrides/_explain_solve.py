@@ -7,7 +7,14 @@ from pathlib import Path
 
 from aten_overrides import _select
 from aten_overrides._errors import UserError
-from aten_overrides._explain import Decision, Explainer, Explanation, Question, Source
+from aten_overrides._explain import (
+    Explainer,
+    Explanation,
+    Question,
+    compiled_candidate,
+    compiled_decision,
+    compiled_source,
+)
 from aten_overrides._names import LU_SOLVE_BACKENDS
 from aten_overrides._select import Candidate, Problem
 from aten_overrides.tables.lu_solve import predict as predicting
@@ -45,40 +52,26 @@ def explain(
     for backend in LU_SOLVE_BACKENDS:
         reason = library.lu_solve_rejected(backend, *settings, transposed=transposed)
         ms, basis = predicting.predict(table, question.dtype, transposed, sizes, backend)
-        if reason is None and ms is None:
-            candidates.append(Candidate(backend, True, None, basis, _UNKNOWN))
-        else:
-            candidates.append(Candidate(backend, reason is None, ms, basis, reason or ""))
+        candidates.append(compiled_candidate(backend, reason, ms, basis))
     times = {candidate.backend: candidate.ms for candidate in candidates}
     ms, best = times[chosen], _best(candidates)
-    meta = table.meta
     return Explanation(
         op=question.op,
         dtype=question.dtype,
         problem=problem,
         preference=question.preference,
         facts=question.facts,
-        source=Source(
-            table.gpu or "no GPU",
-            str(meta.get("date", "never")),
-            str(meta.get("torch", "none")),
-            str(meta.get("record", "none")),
-            str(table.path),
-            NOTE if table.points else "nothing has been measured yet",
-        ),
+        source=compiled_source(table, NOTE),
         chosen=chosen,
         measured=ms is not None,
         candidates=tuple(candidates),
-        thresholds=_decision(chosen, ms, best),
-        stock_rule=_decision("stock", times["stock"], best),
+        thresholds=compiled_decision(chosen, ms, best),
+        stock_rule=compiled_decision("stock", times["stock"], best),
         rule=RULE,
         by=RANKING,
         nrhs=nrhs,
         transposed=transposed,
     )
-
-
-_UNKNOWN = "no time was measured near this size"
 
 
 def compose(
@@ -110,7 +103,3 @@ def table_of(gpu: str | None) -> SolveTable:
 
 def _best(candidates: list[Candidate]) -> float | None:
     return min((c.ms for c in candidates if c.allowed and c.ms is not None), default=None)
-
-
-def _decision(backend: str, ms: float | None, best: float | None) -> Decision:
-    return Decision(backend, ms, None if ms is None or best is None else ms / best, "")

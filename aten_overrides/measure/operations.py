@@ -139,9 +139,7 @@ def operation(name: str) -> Operation:
 
 def overridden(op: Operation) -> str:
     """The entry through which the overrides decide the speed of an operation, "" if none does."""
-    from aten_overrides import _runtime
-
-    return next((entry for entry in op.entries if entry in _runtime.OPS), "")
+    return next(iter(all_overridden(op)), "")
 
 
 def all_overridden(op: Operation) -> tuple[str, ...]:
