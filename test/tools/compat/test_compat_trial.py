@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,10 @@ class Fake(Trial):
         self.answer = answer
         self.commands: list[list[str]] = []
 
-    def call(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    def call(
+        self, *command: str | Path, limit: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        assert limit == (trial.BUILD_LIMIT_S if "build" in command else None)
         self.commands.append([str(part) for part in command])
         code, out, err = self.answer(self.commands[-1])
         if "build" in command and code == 0:
@@ -117,3 +121,17 @@ def test_a_child_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(trial, "LIMIT_S", 0.2)
     done = Trial("2.11.0", tmp_path / "tree", tmp_path / "work").call("sleep", "60")
     assert (done.returncode, done.stderr) == (124, "no end within 0.2 s")
+
+
+def test_what_a_child_started_is_ended_with_it(tmp_path: Path) -> None:
+    one = Trial("2.11.0", tmp_path / "tree", tmp_path / "work")
+    noted = tmp_path / "pid"
+    # A compiler driver that waits for its compiler
+    done = one.call("sh", "-c", f"sleep 60 & echo $! >{noted}; wait", limit=0.5)
+    assert (done.returncode, done.stderr) == (124, "no end within 0.5 s")
+    state = Path(f"/proc/{int(noted.read_text())}/stat")
+    for _ in range(100):  # the kernel needs a moment; nobody may have waited for it yet
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the child of the child goes on")
