@@ -12,7 +12,8 @@
 #include <ATen/cuda/Exceptions.h>
 #include <ATen/native/LinearAlgebraUtils.h>
 
-#include <algorithm>
+#include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace at::native::solver_lanes {
@@ -27,30 +28,31 @@ constexpr cudaDataType kType<c10::complex<float>> = CUDA_C_32F;
 template <>
 constexpr cudaDataType kType<c10::complex<double>> = CUDA_C_64F;
 
+struct DestroyParams {
+  void operator()(cusolverDnParams_t params) const {
+    cusolverDnDestroyParams(params);
+  }
+};
+
 // Settings objects of the 64-bit routines, one for each stream.
 class LaneParams {
  public:
-  explicit LaneParams(int lanes) : params_(lanes, nullptr) {
-    for (auto& params : params_) {
+  explicit LaneParams(int lanes) {
+    for (int lane = 0; lane < lanes; lane++) {
+      cusolverDnParams_t params = nullptr;
       TORCH_CUSOLVER_CHECK(cusolverDnCreateParams(&params));
-    }
-  }
-  LaneParams(const LaneParams&) = delete;
-  LaneParams& operator=(const LaneParams&) = delete;
-  ~LaneParams() {
-    for (const auto params : params_) {
-      cusolverDnDestroyParams(params);
+      params_.emplace_back(params);
     }
   }
   cusolverDnParams_t of(const Lane& lane) const {
-    return params_[lane.index];
+    return params_[lane.index].get();
   }
   cusolverDnParams_t first() const {
-    return params_.front();
+    return params_.front().get();
   }
 
  private:
-  std::vector<cusolverDnParams_t> params_;
+  std::vector<std::unique_ptr<std::remove_pointer_t<cusolverDnParams_t>, DestroyParams>> params_;
 };
 
 cublasFillMode_t triangle(bool upper) {

@@ -54,8 +54,8 @@ class Linalg:
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.linalg, name)
 
-    def lu_factor_ex(self, a: Any) -> Any:
-        return self._noted(torch.linalg.lu_factor_ex, a)
+    def lu_factor_ex(self, a: Any, **kwargs: Any) -> Any:
+        return self._noted(torch.linalg.lu_factor_ex, a, **kwargs)
 
     def lu_solve(self, *args: Any, **kwargs: Any) -> Any:
         return self._noted(torch.linalg.lu_solve, *args, **kwargs)
