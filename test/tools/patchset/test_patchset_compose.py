@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from aotools.patchset import (
     check_edits,
     cli,
     compose,
+    copies,
     edits,
     fetch,
     git,
@@ -411,6 +413,46 @@ def test_check_finds_what_is_out_of_order(root: Path, fake: FakeBase) -> None:
     assert "lacks Forwarded" in found["header of first.patch"]
     assert "added/Unused.h is added by no patch" in found["added files"]
     assert "Added.h has carriage returns, or no newline at its end" in found["added files"]
+
+
+def test_a_source_of_ours_that_no_patch_adds_is_named(tmp_path: Path) -> None:
+    # As when a kernel is split off: whatever compiles without it, nothing would link.
+    own = tmp_path / "linalg"
+    shutil.copytree(ROOT / "aten_overrides/csrc/linalg", own)
+    real, tried = edits.load("main"), bases.load("v2.6.0")
+    moved = [
+        dataclasses.replace(
+            patch,
+            added=tuple(
+                dataclasses.replace(one, source=own / one.source.relative_to(copies.OWN_SOURCES))
+                if one.source.is_relative_to(copies.OWN_SOURCES)
+                else one
+                for one in patch.added
+            ),
+        )
+        for patch in real.patches
+    ]
+    copied = dataclasses.replace(real, patches=tuple(moved))
+    assert check_edits.lacking(copied, tried, own) == []
+    write_files(own, {"native/SplitOff.cu": "#include <ATen/native/cuda/linalg/native/Off.cuh>\n"})
+    write_files(own, {"native/Off.cuh": "#pragma once\n", "native/Unused.cuh": "#pragma once\n"})
+    rows = check_edits.lacking(copied, tried, own)
+    assert [row.partition(" ")[0] for row in rows] == ["native/Off.cuh", "native/SplitOff.cu"]
+    assert f'[[add]] path = "{LINALG}/native/SplitOff.cu" from = ' in rows[1]
+    # the same of a source that is taken out of the edits
+    last = copied.patches[-1]
+    fewer = tuple(one for one in last.added if not one.path.endswith("/WarpLU.cu"))
+    short = dataclasses.replace(
+        copied, patches=(*copied.patches[:-1], dataclasses.replace(last, added=fewer))
+    )
+    assert any(
+        row.startswith("native/WarpLU.cu is for ATen")
+        for row in check_edits.lacking(short, tried, own)
+    )
+
+
+def test_the_real_edits_add_every_source_of_ours_that_is_for_aten() -> None:
+    assert check_edits.lacking(edits.load("main"), bases.load("v2.6.0")) == []
 
 
 @pytest.mark.parametrize(

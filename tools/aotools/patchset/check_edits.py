@@ -11,8 +11,8 @@ import dataclasses
 import tempfile
 from pathlib import Path
 
-from aotools.env import UserError
-from aotools.patchset import apply, base, check, compose, fetch
+from aotools.env import ROOT, UserError
+from aotools.patchset import apply, base, check, compose, copies, fetch
 from aotools.patchset.base import LINALG, Base, blob_id
 from aotools.patchset.compose import Composed
 from aotools.patchset.edits import SUFFIX, EditBase, EditPatch
@@ -50,17 +50,19 @@ def run(
     fast: bool,
     build: Path,
     source: Path | None = None,
+    own: Path = copies.OWN_SOURCES,
 ) -> Report:
     """Looks at every item, prints one line for each, and returns the findings.
 
-    `checkout` is one of port_target.FORMS; `source` the files of `tried_on`, else they are fetched.
+    `checkout` is one of port_target.FORMS; `source` the files of `tried_on`, else they are fetched;
+    `own` has the sources that other bases add, too.
     """
     report = Report()
     report.add("series", _series(base_))
     for patch in base_.patches:
         report.add(f"header of {patch.name}", header_problems(patch))
-    report.add("added files", _added(base_))
     tried = base.load(base_.tried_on, root)
+    report.add("added files", [*_added(base_), *lacking(base_, tried, own)])
     try:
         tree = source or fetch.source(tried, progress=False)
     except UserError as error:
@@ -99,6 +101,36 @@ def _added(base_: EditBase) -> list[str]:
         if b"\r" in data or not data.endswith(b"\n"):
             problems.append(f"{path.name} has carriage returns, or no newline at its end")
     return problems
+
+
+def lacking(base_: EditBase, tried: Base, own: Path = copies.OWN_SOURCES) -> list[str]:
+    """Sources of ours that are for ATen and that no patch adds, with the lines that would.
+
+    Not what only patches of `tried` add that base.toml says have no part here. Nothing where the
+    patches add no source of `own` at all. A source that is missing would be found by nobody here:
+    what comes out is compiled, not linked.
+    """
+    sources = {added.source.resolve() for patch in base_.patches for added in patch.added}
+    added = {path.relative_to(own).as_posix() for path in sources if path.is_relative_to(own)}
+    if not added:
+        return []
+    left = {reason.partition(":")[0] for reason in base_.leaves}
+    theirs = {
+        change.path.removeprefix(f"{LINALG}/")
+        for patch in tried.patches()
+        if patch.name in left
+        for change in patch.changes
+        if change.new is not None
+    }
+    rows = []
+    for name in sorted(copies.for_aten(tried, own) - added - theirs):
+        source = (own / name).relative_to(ROOT) if own.is_relative_to(ROOT) else own / name
+        rows.append(
+            f"{name} is for ATen and no patch adds it: "
+            f'[[add]] path = "{LINALG}/{name}" from = "{source}"; or it belongs to a patch of '
+            f"{tried.name} that base.toml leaves"
+        )
+    return rows
 
 
 def _fits(report: Report, item: str, made: Composed) -> None:
