@@ -176,6 +176,40 @@ def test_the_newest_record_of_each_gpu_counts(tmp_path: Path) -> None:
     assert text.count("NVIDIA T0") == 1 and text.count("NVIDIA T1") == 1
 
 
+def test_a_part_that_the_newest_run_left_out_is_that_of_another(tmp_path: Path) -> None:
+    rows = [point(job="lanes/speed", ms=8.0), point(job="lanes/speed", ms=2.0, lanes=4)]
+    record(tmp_path / "r", rows, meta={"topic": "patchset-lanes"})
+    record(tmp_path / "r", [point(job="cliff/stock", ms=1.0)], meta={"date": "2026-02-02"})
+    assert "| float32 | 64 | 512 | 8.00 | 2.00 | 4.00 |" in pr_views.lanes(tmp_path / "r")
+    assert "no such check" in pr_views.handles(tmp_path / "r")
+
+
+def test_the_cliff_says_which_patches_were_in(tmp_path: Path) -> None:
+    rows = [point(library="patched-nomagma", n=n, ms=9.5) for n in (511, 512)]
+    for names, said in (
+        ([], None),
+        (["one.patch"], None),
+        (["one.patch", "two.patch"], "not this patch alone (one, two)"),
+    ):
+        built = {"patched-nomagma": {"patches": [{"name": name} for name in names]}}
+        record(tmp_path / "r", rows, meta={"built": built})
+        text = pr_views.cliff(tmp_path / "r")
+        assert said in text if said else "alone" not in text
+
+
+def test_composed_patches_are_told_from_those_of_a_release(real: Base, tmp_path: Path) -> None:
+    patch = real.patches()[0]
+    one = {"name": patch.name, "sha256": patch.sha256, "code_sha256": patch.code_sha256}
+    record(tmp_path / "r", [], meta={"built": {"x": {"patches": [one]}}})
+    assert (
+        pr.measured_with(patch, tmp_path / "r", ("composed",)) == "- nothing: there is no record."
+    )
+    record(
+        tmp_path / "r", [], meta={"topic": "composed", "built": {"composed": {"patches": [one]}}}
+    )
+    assert "this very file" in pr.measured_with(patch, tmp_path / "r", ("composed",))
+
+
 def test_failed_checks_and_vendors_faults_are_told_with_their_reasons(tmp_path: Path) -> None:
     checks = [
         {"name": "routes: a", "params": {"dtype": "float32"}, "result": "pass", "value": 1},
@@ -192,27 +226,10 @@ def test_failed_checks_and_vendors_faults_are_told_with_their_reasons(tmp_path: 
     assert "lanes" not in text
 
 
-def test_severity_is_that_of_the_thresholds_over_the_records_points() -> None:
-    text = pr_views.severity(pr.RECORDS)
-    grids = pr_views.records(pr.RECORDS, "library-grid")
-    total = sum(grid["meta"]["problems"] for grid in grids)
-    every = [row.split(" | ") for row in text.splitlines() if re.match(r"\| (cuBLAS|all)", row)]
-    for columns, many in ((2, 16), (3, 80)):  # without and with a column of the batch
-        rows = [row for row in every if len(row) == columns + 7]
-        assert len(rows) == many * len(grids)
-        assert sum(int(row[columns]) for row in rows) == 4 * total
-        assert all(1 <= float(row[columns + 2]) <= float(row[columns + 3]) + 5e-3 for row in rows)
-        # The rule is better than the one before, and where it misses, the problem is named.
-        assert all(float(row[columns + 2]) <= float(row[columns + 5]) for row in rows)
-        missed = [row for row in rows if row[columns + 1] != "100.0 %"]
-        assert missed and all(re.match(r"\d+ x \d+ x \d+", row[columns + 4]) for row in missed)
-    assert "fitted to" in text and "NVIDIA H200" in text
-
-
 def test_without_records_nothing_is_claimed(real: Base, tmp_path: Path) -> None:
     series = real.patches()
     (tmp_path / "none").mkdir()
-    for view in pr_views.VIEWS.values():
+    for view in pr.VIEWS.values():
         assert "Not measured yet" in view(tmp_path / "none")
     text = pr.text(real, series[0], series, tmp_path / "none")
     assert "Not measured yet" in text and "there is no record" in text

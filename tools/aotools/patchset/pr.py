@@ -16,7 +16,15 @@ from typing import Any
 from aotools import env
 from aotools.env import UserError
 from aotools.patchset import base as bases
-from aotools.patchset import check_edits, compose, fetch, port_target, pr_views
+from aotools.patchset import (
+    check_edits,
+    compose,
+    fetch,
+    port_target,
+    pr_composed,
+    pr_severity,
+    pr_views,
+)
 from aotools.patchset.base import Base, Patch
 from aotools.patchset.edits import EditBase
 
@@ -31,6 +39,7 @@ NAME, TEXT = (
 )
 ABOUT = Path(__file__).with_name("pr.toml")
 RECORDS = env.ROOT / "test/gpu/records"
+VIEWS = {**pr_views.VIEWS, **pr_severity.VIEWS, **pr_composed.VIEWS}
 _PLACES = ("rocm", "magma", "windows", "cuda")
 _PLACE_NAMES = {"rocm": "ROCm", "magma": "MAGMA", "windows": "Windows", "cuda": "CUDA"}
 
@@ -43,10 +52,10 @@ def about(name: str, path: Path = ABOUT, *, base: str = "") -> dict[str, Any]:
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     key = name.removesuffix(".patch")
     own = data.get("patch", {}).get(key, {}) | data.get("base", {}).get(base, {}).get(key, {})
-    unknown = [view for view in own.get("views", ()) if view not in pr_views.VIEWS]
+    unknown = [view for view in own.get("views", ()) if view not in VIEWS]
     if unknown:
         raise UserError(
-            f"{path}: {name} asks for the view {unknown[0]}; there are {', '.join(pr_views.VIEWS)}"
+            f"{path}: {name} asks for the view {unknown[0]}; there are {', '.join(VIEWS)}"
         )
     return {**data.get("all", {}), **own, "known": bool(own)}
 
@@ -101,10 +110,10 @@ def _added_tests(patch: Patch) -> list[str]:
     return re.findall(r"^\+ +def (test_\w+)", patch.path.read_text(encoding="utf-8"), re.M)
 
 
-def measured_with(patch: Patch, folder: Path) -> str:
+def measured_with(patch: Patch, folder: Path, topics: Sequence[str] = pr_views.LANES_TOPICS) -> str:
     """Whether the records' library was built from this very patch."""
     rows = []
-    for record in pr_views.records(folder, "patchset"):
+    for record in (one for topic in topics for one in pr_views.records(folder, topic)):
         built = record["meta"].get("built", {})
         ids = {
             (one["sha256"], one.get("code_sha256"))
@@ -128,6 +137,15 @@ def measured_with(patch: Patch, folder: Path) -> str:
     return "\n".join(rows) or "- nothing: there is no record."
 
 
+def heading(view: str) -> str:
+    """The title of a view's table."""
+    if view.endswith(("severity", "severity on main")):
+        return "Severity of wrong choices"
+    if view.startswith("composed "):
+        return f"On a GPU: {view.removeprefix('composed ')}"
+    return {"routes": "Correctness of each route"}.get(view, view[:1].upper() + view[1:])
+
+
 def text(
     base: Base,
     patch: Patch,
@@ -141,7 +159,7 @@ def text(
     `composed` is for a patch made of edits: its base's name, and the tree that it was made on.
     """
     facts = about(patch.name, base=composed[0] if composed else "")
-    views = {view: pr_views.VIEWS[view](folder) for view in facts.get("views", ())}
+    views = {view: VIEWS[view](folder) for view in facts.get("views", ())}
     files = [f"- `{path}` (+{added} -{gone})" for path, added, gone in changed_lines(patch)]
     description = patch.fields.get("Description", "").replace("\n", "\n\n")
     parts = [
@@ -151,16 +169,14 @@ def text(
     ]
     if facts.get("points"):
         parts.append("## For review\n\n" + "\n".join(f"- {row}" for row in facts["points"]))
-    words = {"severity": "Severity of wrong choices", "routes": "Correctness of each route"}
-    tables = [
-        f"### {words.get(view, view.capitalize())}\n\n{shown}" for view, shown in views.items()
-    ]
+    tables = [f"### {heading(view)}\n\n{shown}" for view, shown in views.items()]
     if tables and composed:
         tables.insert(0, f"Measured: {patch.fields.get('Measured', '')}")
     if not tables:
         tables = [f"No table for this patch. Its header says: {patch.fields.get('Measured', '')}"]
     parts.append("## Benchmark and checks\n\n" + "\n\n".join(tables))
-    parts.append(f"## Measured on\n\n{measured_with(patch, folder)}")
+    topics = (pr_composed.TOPIC,) if composed else pr_views.LANES_TOPICS
+    parts.append(f"## Measured on\n\n{measured_with(patch, folder, topics)}")
     names = tests(patch, series, facts)
     parts.append(
         "## Tests\n\n"

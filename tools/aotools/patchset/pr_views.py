@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aotools.env import UserError
 from aotools.readme import milliseconds, table
 
-GOOD = 1.05  # a choice this close to the best counts as right: repeated runs scatter as much
-BANDS = ((1, 1), (2, 3), (4, 16), (17, 256), (257, 1 << 30))
 Record = dict[str, Any]
+LANES_TOPICS = ("patchset", "patchset-lanes")
 
 
 def records(folder: Path, topic: str) -> list[Record]:
@@ -45,6 +43,21 @@ def versions(meta: Mapping[str, Any]) -> str:
     return f"{meta['gpu']}, {', '.join(parts)}, {meta['date']}"
 
 
+def having(folder: Path, topics: Sequence[str], job: str) -> list[Record]:
+    """Of each GPU and torch the newest record of these topics with points of that job: one run may
+    have measured only some of the parts.
+    """
+    newest: dict[tuple[str, str], Record] = {}
+    for topic in topics:
+        for record in records(folder, topic):
+            meta = record["meta"]
+            key, date = (meta["gpu"], meta["torch"]), str(meta["date"])
+            known = newest.get(key)
+            if _points(record, job=job) and (known is None or date > str(known["meta"]["date"])):
+                newest[key] = record
+    return [newest[key] for key in sorted(newest)]
+
+
 def _points(record: Record, **wanted: object) -> list[dict[str, Any]]:
     return [row for row in record["points"] if all(row.get(key) == v for key, v in wanted.items())]
 
@@ -65,9 +78,21 @@ def cliff(folder: Path) -> str:
         parts.append(
             table((*head, "511 after", "512 after", "512: before / after"), rows, numbers=6)
             + "\n\n`torch.linalg.solve_ex`, one right-hand side, milliseconds; before: 2.6.0's own "
-            f"or, with MAGMA, the wheel's. {versions(record['meta'])}."
+            f"or, with MAGMA, the wheel's. {_whole(record)}{versions(record['meta'])}."
         )
     return "\n\n".join(parts) or none("patchset")
+
+
+def _whole(record: Record) -> str:
+    """That the times after are of all patches together, which are named."""
+    built = record["meta"].get("built", {})
+    names = [
+        one["name"].removesuffix(".patch")
+        for one in next((facts["patches"] for facts in built.values() if facts.get("patches")), ())
+    ]
+    if len(names) < 2:
+        return ""
+    return f"After: all of the series at once, not this patch alone ({', '.join(names)}). "
 
 
 # build -> (library before, library after)
@@ -92,7 +117,7 @@ def _cliff_rows(
 def lanes(folder: Path) -> str:
     """The loop on one stream and on several, and whether the bits are the same."""
     parts = []
-    for record in records(folder, "patchset"):
+    for record in having(folder, LANES_TOPICS, "lanes/speed"):
         times: dict[tuple[str, int, int], dict[int, float]] = {}
         for row in _points(record, job="lanes/speed"):
             problem = times.setdefault((row["dtype"], row["batch"], row["n"]), {})
@@ -116,7 +141,7 @@ def handles(folder: Path) -> str:
     """What the handles cost and which limits hold."""
     parts = [
         checks(record, "lanes: device memory", "lanes: release", "lanes: memory limit")
-        for record in records(folder, "patchset")
+        for record in having(folder, LANES_TOPICS, "lanes/speed")
     ]
     return "\n\n".join(parts) or none("patchset")
 
@@ -183,100 +208,12 @@ def _checks_view(*prefixes: str) -> Callable[[Path], str]:
     return view
 
 
-def severity(folder: Path) -> str:
-    """How far the choice is from the best back end, by GPU, dtype and batch; the worst by name."""
-    # Here, because they compile the choice for this machine.
-    from aten_overrides import _select
-    from aten_overrides._errors import UserError as Refused
-    from aten_overrides.tables import table as tables
-
-    measured = {record["meta"]["gpu"]: record for record in records(folder, "library-grid")}
-    parts = []
-    try:
-        library = _select.load()
-        for path in sorted((tables.FOLDER / "libraries").glob("*.json")):
-            one = tables.load(path)
-            if one.gpu.name in measured:
-                parts.append(_severity_of(one, library, measured[one.gpu.name]))
-    except Refused as error:
-        raise UserError(f"the choice cannot be built here: {error}") from None
-    return "\n\n".join(parts) or none("library-grid")
-
-
-_SETS = {
-    "neither": "cuBLAS, cuSOLVER",
-    "streams": "cuBLAS, cuSOLVER on streams too",
-    "MAGMA": "cuBLAS, cuSOLVER, MAGMA",
-    "streams, MAGMA": "all four",
-}
-
-
-def _severity_of(one: Any, library: Any, record: Record) -> str:
-    from aten_overrides.tables import regret
-
-    costs = one.costs(library)
-    sets = regret.available_sets(one.lanes)
-    short, long = [], []
-    for name, shown in _SETS.items():
-        for dtype in dict.fromkeys(point.dtype for point in one.points):
-            points = one.of(regret.OP, dtype)
-            short.append((shown, dtype, *_severity_row(points, costs, sets[name], library)))
-            for low, high in BANDS:
-                band = [point for point in points if low <= point.problem.batch <= high]
-                if band:
-                    cells = _severity_row(band, costs, sets[name], library)
-                    long.append((shown, dtype, _band(low, high), *cells))
-    head = ("points", "within 5 %", "mean", "worst", "where", "mean before", "worst before")
-    return (
-        table(("may use", "dtype", *head), short)
-        + "\n\n<details><summary>By batch</summary>\n\n"
-        + table(("may use", "dtype", "batch", *head), long)
-        + "\n\n</details>\n\nTime of the chosen back end over that of the best; mean: geometric; "
-        "where: batch x m x n. Before: the rule of 2.6 to 2.12 (m >= 512). These are the "
-        f"{len(one.points)} problems that the rule was fitted to, of one GPU model. "
-        f"{versions(record['meta'])}."
-    )
-
-
-def _band(low: int, high: int) -> str:
-    if low == high:
-        return str(low)
-    return f"{low}-{high}" if high < 1 << 30 else f">= {low}"
-
-
-def _severity_row(points: Sequence[Any], costs: Any, facts: Any, library: Any) -> Sequence[str]:
-    from aten_overrides import _stock_rule
-    from aten_overrides.tables import regret
-
-    def new(dtype: str, problem: Any, facts: Any) -> str:
-        return str(library.by_thresholds(dtype, problem, "default", facts))
-
-    def old(dtype: str, problem: Any, facts: Any) -> str:
-        return _stock_rule.lu_factor(problem, "default", facts)
-
-    after, before = (regret.over(points, costs, facts, choose) for choose in (new, old))
-    misses = [
-        point
-        for point in points
-        if regret.of_point(point, costs, facts, new(point.dtype, point.problem, facts)) > GOOD
-    ]
-    where = ""
-    if misses and after.worst_at is not None:
-        problem = after.worst_at.problem
-        where = f"{problem.batch} x {problem.m} x {problem.n}"
-        where += "" if problem.pivot else ", pivot=False"
-    right = 100 * (len(points) - len(misses)) / len(points)
-    figures = (f"{right:.1f} %", f"{after.mean:.3f}", f"{after.worst:.2f}")
-    return (str(len(points)), *figures, where, f"{before.mean:.2f}", f"{before.worst:.1f}")
-
-
 def none(topic: str) -> str:
     """What stands in place of a table without a record."""
     return f"*Not measured yet: there is no record of the topic {topic}.*"
 
 
 VIEWS: dict[str, Callable[[Path], str]] = {
-    "severity": severity,
     "cliff": cliff,
     "lanes": lanes,
     "handles": handles,
@@ -284,6 +221,7 @@ VIEWS: dict[str, Callable[[Path], str]] = {
     "limits": _checks_view("routes: batches at the vendors' limit"),
     "routes": _checks_view("routes: "),
     "solve": _checks_view("solve: "),
+    "eigh": _checks_view("eigh: "),
     "unchanged": _checks_view("unchanged: "),
     "upstream": _checks_view("upstream: "),
 }
