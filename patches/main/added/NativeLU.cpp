@@ -48,7 +48,7 @@ Dtype choice_dtype(ScalarType type) {
 // The window of the kernel that PyTorch has besides, see get_lu_factor_solver_backend.
 bool other_kernel_takes(const linalg_choice::Problem& problem) {
   return problem.pivot && problem.m == problem.n && problem.m >= 256 && problem.batch >= 4 &&
-         problem.batch <= 65536;
+         problem.batch <= 65535;
 }
 
 bool is_measured_here() {

@@ -102,37 +102,6 @@ void potrf_on(int lanes, const Tensor& input, bool upper, const Tensor& infos) {
   });
 }
 
-template <class scalar_t>
-void potrs_on(int lanes, const Tensor& b, const Tensor& factors, bool upper) {
-  constexpr auto type = kType<scalar_t>;
-  const int64_t n = b.size(-2);
-  const int64_t nrhs = b.size(-1);
-  const int64_t b_stride = matrixStride(b);
-  const int64_t factors_stride = matrixStride(factors);
-  auto* const b_data = b.data_ptr<scalar_t>();
-  const auto* const factors_data = factors.const_data_ptr<scalar_t>();
-
-  const LaneParams params(lanes);
-  // It only reports an invalid argument
-  const auto info = LaneWorkspace::on_device(sizeof(int), lanes);
-
-  for_each_on_lanes(batchCount(b), lanes, [&](const Lane& lane, int64_t item) {
-    TORCH_CUSOLVER_CHECK(cusolverDnXpotrs(
-        lane.handle,
-        params.of(lane),
-        triangle(upper),
-        n,
-        nrhs,
-        type,
-        factors_data + item * factors_stride,
-        n,
-        type,
-        b_data + item * b_stride,
-        n,
-        info.of<int>(lane)));
-  });
-}
-
 }  // namespace
 
 bool cholesky_streamed_cusolver(const Tensor& input, bool upper, const Tensor& infos) {
@@ -146,17 +115,6 @@ bool cholesky_streamed_cusolver(const Tensor& input, bool upper, const Tensor& i
   }
   AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(input.scalar_type(), "cholesky_streamed_cusolver", [&] {
     potrf_on<scalar_t>(lanes, input, upper, infos);
-  });
-  return true;
-}
-
-bool cholesky_solve_streamed_cusolver(const Tensor& b, const Tensor& factors, bool upper) {
-  const int lanes = b.numel() == 0 ? 1 : loop_lanes(Loop::Potrs, b.size(-2), batchCount(b));
-  if (lanes < 2) {
-    return false;
-  }
-  AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(b.scalar_type(), "cholesky_solve_streamed_cusolver", [&] {
-    potrs_on<scalar_t>(lanes, b, factors, upper);
   });
   return true;
 }

@@ -3,7 +3,7 @@
     tools/patchset compose --base main --onto TREE --to PATCHES   # TREE: PyTorch, without patches
     cd TREE && git am --keep-non-patch PATCHES/*.patch; cd -
     tools/patchset relink --tree TREE --wheel 2.11.0 --architectures 90 --out LIBRARY \\
-        --entries lu_factor,lu_solve,cholesky,cholesky_solve_helper,geqrf,orgqr,ormqr,lstsq
+        --entries lu_factor,lu_solve,cholesky,geqrf,orgqr,ormqr,lstsq
     python3 test/gpu/composed/run_composed.py --library LIBRARY --patches PATCHES \\
         --tests TREE/test/test_linalg.py --out FOLDER              # on the GPU machine
 

@@ -160,7 +160,7 @@ def upstream_rule(dtype: str, batch: int, m: int, n: int) -> str:
 def other_kernel_takes(problem: Any) -> bool:
     """The window of the kernel of pull request 190329, as NativeLU.cpp has it."""
     square = problem.m == problem.n and problem.pivot
-    return bool(square and problem.m >= 256 and 4 <= problem.batch <= 65536)
+    return bool(square and problem.m >= 256 and 4 <= problem.batch <= 65535)
 
 
 def native(folder: Path) -> str:
