@@ -11,10 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/Exceptions.h>
 #include <ATen/native/LinearAlgebraUtils.h>
-
-#include <memory>
-#include <type_traits>
-#include <vector>
+#include <ATen/native/cuda/linalg/LaneParams.h>
 
 namespace at::native::solver_lanes {
 namespace {
@@ -27,33 +24,6 @@ template <>
 constexpr cudaDataType kType<c10::complex<float>> = CUDA_C_32F;
 template <>
 constexpr cudaDataType kType<c10::complex<double>> = CUDA_C_64F;
-
-struct DestroyParams {
-  void operator()(cusolverDnParams_t params) const {
-    cusolverDnDestroyParams(params);
-  }
-};
-
-// Settings objects of the 64-bit routines, one for each stream.
-class LaneParams {
- public:
-  explicit LaneParams(int lanes) {
-    for (int lane = 0; lane < lanes; lane++) {
-      cusolverDnParams_t params = nullptr;
-      TORCH_CUSOLVER_CHECK(cusolverDnCreateParams(&params));
-      params_.emplace_back(params);
-    }
-  }
-  cusolverDnParams_t of(const Lane& lane) const {
-    return params_[lane.index].get();
-  }
-  cusolverDnParams_t first() const {
-    return params_.front().get();
-  }
-
- private:
-  std::vector<std::unique_ptr<std::remove_pointer_t<cusolverDnParams_t>, DestroyParams>> params_;
-};
 
 cublasFillMode_t triangle(bool upper) {
   return upper ? CUBLAS_FILL_MODE_UPPER : CUBLAS_FILL_MODE_LOWER;

@@ -12,6 +12,7 @@
 #include <ATen/cuda/Exceptions.h>
 #include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/cuda/MiscUtils.h>
+#include <ATen/native/cuda/linalg/LaneParams.h>
 
 #include <algorithm>
 
@@ -68,12 +69,12 @@ void geqrf_on(int lanes, const Tensor& input, const Tensor& tau) {
   auto* const input_data = input.data_ptr<scalar_t>();
   auto* const tau_data = tau.data_ptr<scalar_t>();
 
-  const cusolverDnParams_t params = nullptr;  // the default algorithm, the only one there is
+  const LaneParams params(lanes);
   size_t device_bytes = 0;
   size_t host_bytes = 0;
   TORCH_CUSOLVER_CHECK(cusolverDnXgeqrf_bufferSize(
       at::cuda::getCurrentCUDASolverDnHandle(),
-      params,
+      params.first(),
       m,
       n,
       type,
@@ -92,7 +93,7 @@ void geqrf_on(int lanes, const Tensor& input, const Tensor& tau) {
   for_each_on_lanes(batchCount(input), lanes, [&](const Lane& lane, int64_t item) {
     TORCH_CUSOLVER_CHECK(cusolverDnXgeqrf(
         lane.handle,
-        params,
+        params.of(lane),
         m,
         n,
         type,
