@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from aotools.patchset import pr, pr_composed, pr_severity, pr_views
+from aotools.env import UserError
+from aotools.patchset import pr, pr_composed, pr_loops, pr_severity, pr_views
 from aotools.patchset.pr_severity import Case
 
 Row = dict[str, Any]
@@ -133,10 +134,26 @@ def test_gains_of_loops_come_from_all_records_of_the_topic(tmp_path: Path) -> No
             row("potrf", "streamed_cusolver", 3.0, lanes=4),
         ],
     )
-    text = pr_severity.loops("geqrf", "potrf")(folder)
-    assert "| geqrf | float32 | 4 | 2 | 2.00 | 1.00 | 4.00 | n = 128 |" in text
-    assert "| potrf | float32 | 4 | 1 | 2.00 | 2.00 | 2.00 | n = 64 |" in text
-    assert "potrf" not in pr_severity.loops("geqrf")(folder)
+    text = pr_loops.loops("geqrf", "potrf")(folder)
+    assert "| geqrf | float32 | 4 | 2 | 2.00 | 1.00 | n = 128 | 0 |  |  |" in text
+    assert "| potrf | float32 | 4 | 0 |  |  |  | 1 | 2.00 | n = 64 |" in text
+    assert "potrf" not in pr_loops.loops("geqrf")(folder)
+
+
+def test_the_rows_of_the_header_are_read(tmp_path: Path) -> None:
+    is_on = pr_loops.loop_threshold("potrf")
+    assert [is_on(n, b) for n, b in ((127, 4), (128, 4), (128, 5), (128, 1))] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert pr_loops.loop_threshold("geqrf")(64, 10**6)
+    assert not pr_loops.loop_threshold("ormqr")(10**6, 64)
+    assert not pr_loops.loop_threshold("gesvd")(10**6, 64)  # has no row
+    (tmp_path / "other.h").write_text("struct LoopThreshold {};\n")
+    with pytest.raises(UserError, match="has no rows"):
+        pr_loops.loop_threshold("geqrf", tmp_path / "other.h")
 
 
 def test_what_ran_of_the_composed_patches(tmp_path: Path) -> None:
@@ -166,7 +183,7 @@ def test_what_ran_of_the_composed_patches(tmp_path: Path) -> None:
 
 
 def test_every_view_has_a_name_of_its_own() -> None:
-    parts = (pr_views.VIEWS, pr_severity.VIEWS, pr_composed.VIEWS)
+    parts = (pr_views.VIEWS, pr_severity.VIEWS, pr_loops.VIEWS, pr_composed.VIEWS)
     assert len(pr.VIEWS) == sum(len(part) for part in parts)
     assert pr.heading("loops of QR") == "Loops of QR"
     assert pr.heading("native severity on main") == "Severity of wrong choices"

@@ -22,6 +22,7 @@ from aotools.patchset import (
     fetch,
     port_target,
     pr_composed,
+    pr_loops,
     pr_severity,
     pr_views,
 )
@@ -39,7 +40,7 @@ NAME, TEXT = (
 )
 ABOUT = Path(__file__).with_name("pr.toml")
 RECORDS = env.ROOT / "test/gpu/records"
-VIEWS = {**pr_views.VIEWS, **pr_severity.VIEWS, **pr_composed.VIEWS}
+VIEWS = {**pr_views.VIEWS, **pr_severity.VIEWS, **pr_loops.VIEWS, **pr_composed.VIEWS}
 _PLACES = ("rocm", "magma", "windows", "cuda")
 _PLACE_NAMES = {"rocm": "ROCm", "magma": "MAGMA", "windows": "Windows", "cuda": "CUDA"}
 

@@ -6,7 +6,6 @@ A view takes the folder with the records and gives Markdown; it says so when the
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -352,66 +351,6 @@ def eigh(folder: Path) -> str:
     return "\n\n".join(parts) or none("eigh-grid")
 
 
-# --- loops ----------------------------------------------------------------------------------------
-
-RIVALS = {"potrf": "batched_cusolver"}  # what a batch goes to otherwise; else the loop
-
-
-def loops(*routines: str) -> Any:
-    """A view of what four streams gain for the routines, over what a batch goes to otherwise."""
-
-    def view(folder: Path) -> str:
-        parts = []
-        for meta, points in _lane_records(folder):
-            rows: list[Sequence[str]] = []
-            for routine in routines:
-                times: dict[tuple[str, int, int, int], dict[tuple[str, int], float]] = {}
-                for row in points:
-                    if row["op"] == routine:
-                        at = (row["dtype"], row["batch"], row["n"], row["nrhs"])
-                        found = times.setdefault(at, {})
-                        found[row["backend"], row.get("lanes", 0)] = row["ms"]
-                rows += _loop_rows(routine, times)
-            head = ("routine", "dtype", "batch", "points", "mean gain", "least", "most", "least at")
-            rival = "; potrf: over potrfBatched" if "potrf" in routines else ""
-            parts.append(
-                f"{table(head, rows)}\n\nTime of the loop on one stream by that on four{rival}. "
-                f"The call itself, from a copy of its input. {versions(meta)}."
-            )
-        return "\n\n".join(parts) or none("lanes")
-
-    return view
-
-
-def _lane_records(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """All records of the topic, of which several make a grid, by GPU."""
-    found: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
-    for path in sorted(folder.glob("*.json")):
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["meta"]["topic"] == "lanes":
-            found.setdefault(data["meta"]["gpu"], (data["meta"], []))[1].extend(data["points"])
-    yield from found.values()
-
-
-def _loop_rows(
-    routine: str, times: Mapping[tuple[str, int, int, int], Mapping[tuple[str, int], float]]
-) -> Iterator[Sequence[str]]:
-    rival = (RIVALS.get(routine, "looped_cusolver"), 0)
-    gains: dict[tuple[str, int], list[tuple[float, str]]] = {}
-    for (dtype, batch, n, nrhs), found in sorted(times.items()):
-        streamed = found.get(("streamed_cusolver", 4))
-        if streamed and rival in found:
-            at = f"n = {n}" + (f", {nrhs} right-hand sides" if nrhs else "")
-            gains.setdefault((dtype, batch), []).append((found[rival] / streamed, at))
-    for dtype in DTYPES:
-        for (kind, batch), own in gains.items():
-            if kind == dtype:
-                values = [gain for gain, _ in own]
-                least, at = min(own)
-                figures = (f"{mean(values):.2f}", f"{least:.2f}", f"{max(values):.2f}", at)
-                yield (routine, dtype, str(batch), str(len(own)), *figures)
-
-
 VIEWS = {
     "severity": severity,
     "native severity": native,
@@ -419,7 +358,4 @@ VIEWS = {
     "solve severity": solve,
     "solve severity on main": solve_main,
     "eigh severity": eigh,
-    "loops of QR": loops("geqrf", "orgqr", "ormqr"),
-    "loops of Cholesky": loops("potrf", "potrs"),
-    "loops": loops("geqrf", "orgqr", "ormqr", "potrf", "potrs", "sytrf", "gesvdj", "gesvd", "geev"),
 }
