@@ -1,5 +1,5 @@
-"""What streams gain for the loops of cuSOLVER calls, where LoopThresholds.h has them on and where off,
-for a pull request's text.
+"""What streams gain for the loops of cuSOLVER calls, where LoopThresholds.h has them on and where
+off, for a pull request's text.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def loops(*routines: str) -> Any:
             rival = "; potrf: over potrfBatched" if "potrf" in routines else ""
             parts.append(
                 f"{table((*head, 'off: points', 'most', 'at'), rows)}\n\nGain: time of the loop on "
-                f"one stream by that on four{rival}. On, off: by LoopThresholds.h; the least of what "
-                "is on, and the most where it is off. The call itself, from a copy of its input. "
+                f"one stream by that on four{rival}. On, off: by LoopThresholds.h; the least where "
+                "it is on, the most where it is off. The call itself, from a copy of its input. "
                 f"{versions(meta)}."
             )
         return "\n\n".join(parts) or none("lanes")
