@@ -4,6 +4,7 @@ wrong.
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import re
@@ -26,8 +27,8 @@ from aotools.patchset import edits  # noqa: E402
 from aotools.patchset.relink import ENTRIES  # noqa: E402
 
 sys.path.append(str(ROOT / "test/gpu/composed"))
-import part_composed  # noqa: E402
-import run_composed  # noqa: E402
+part_composed: Any = importlib.import_module("part_composed")
+run_composed: Any = importlib.import_module("run_composed")
 
 pytestmark = pytest.mark.wheel
 Row = dict[str, Any]
