@@ -119,6 +119,40 @@ def test_another_base_is_refused(fake: FakeBase, target: Path) -> None:
     assert state(target) == before
 
 
+def test_what_only_a_later_patch_touches_may_be_a_distributions(
+    fake: FakeBase, target: Path
+) -> None:
+    notes = target / "docs/notes.rst"
+    notes.write_text(notes.read_text() + "of the distribution\n")
+    if (target / ".git").exists():
+        git.git(target, "commit", "-qam", "theirs", extra=git.BASE_AUTHOR)
+    before = state(target)
+    with pytest.raises(UserError, match=r"docs/notes\.rst: is ") as caught:
+        put(fake, target)
+    assert f"port --base v0.1 --onto {target} --to patches/NAME" in str(caught.value)
+    assert "--upto PATCH" in str(caught.value) and state(target) == before
+    told = ["applied first-topic.patch: [CUDA] Change the third line"]
+    assert put(fake, target, "first-topic") == told
+    assert "line3 = 33" in (target / LINALG / "Solver.cpp").read_text()
+    assert notes.read_text().endswith("of the distribution\n")
+    assert put(fake, target, "first-topic") == [
+        "nothing to do, as all is in already: first-topic.patch"
+    ]
+    with pytest.raises(UserError, match=r"is not PyTorch v0\.1"):
+        put(fake, target)
+
+
+def test_a_file_as_a_later_patch_leaves_it_is_refused(fake: FakeBase, target: Path) -> None:
+    notes = target / "docs/notes.rst"
+    notes.write_text(notes.read_text() + "more  \n")
+    if (target / ".git").exists():
+        git.git(target, "commit", "-qam", "half", extra=git.BASE_AUTHOR)
+    before = state(target)
+    with pytest.raises(UserError, match=r"is not PyTorch v0\.1: 1 of 3 files"):
+        put(fake, target, "first-topic")
+    assert state(target) == before
+
+
 def test_a_dirty_tree_is_refused(fake: FakeBase, checkout: Path) -> None:
     (checkout / "README.md").write_text("edited\n")
     before = state(checkout)

@@ -198,6 +198,9 @@ def test_the_command_writes_a_base_of_its_own(
         run("--to", to)
     assert sorted(to.rglob("*")) == before
     capsys.readouterr()
+    run("--to", fake.root / "v0.3")  # where apply finds it
+    said = capsys.readouterr().out
+    assert f"next: tools/patchset apply --base v0.3 --source dir {tree} --onto {tree}" in said
     assert run("--json") == 1
     found = json.loads(capsys.readouterr().out)
     assert [one["verdict"] for one in found["patches"]] == ["conflict", "clean"]

@@ -38,6 +38,32 @@ class Plan:
                 return index
         return None
 
+    def narrowed(self) -> Plan:
+        """The same without the patches after the goal, and the files that only those touch."""
+        patches = self.patches[: self.goal]
+        paths = {change.path for patch in patches for change in patch.changes}
+        states = [
+            {path: blob for path, blob in state.items() if path in paths}
+            for state in self.states[: self.goal + 1]
+        ]
+        return Plan(patches, states, self.contents, self.goal)
+
+
+def _suited(plan: Plan, state: State) -> tuple[Plan, State]:
+    """The plan for a tree in `state`, and the state of the files that count for it.
+
+    A file that only later patches touch may differ from the base, as in a distribution's source; it
+    may not be as one of them leaves it.
+    """
+    if plan.goal == len(plan.patches) or plan.position(state) is not None:
+        return plan, state
+    narrow = plan.narrowed()
+    for path in state.keys() - narrow.states[0].keys():
+        later = {after[path] for after in plan.states[plan.goal + 1 :]} - {plan.states[0][path]}
+        if state[path] in later:
+            return plan, state
+    return narrow, {path: state[path] for path in narrow.states[0]}
+
 
 def apply_onto(
     base: Base,
@@ -92,7 +118,9 @@ def _start(base: Base, plan: Plan, state: State, target: Path, go_on: bool) -> i
             f"differ, the first is\n  {first}: is {state[first] or 'missing'}, expected "
             f"{plan.states[0][first]}\n"
             f"Check out the release (git checkout {base.tag}), or look for a series for your "
-            "version below patches/"
+            "version below patches/. For a tree that is nearly the release, as a distribution's, "
+            f"make one: tools/patchset port --base {base.name} --onto {target} --to "
+            "patches/NAME; or stop before the patch that touches the file: --upto PATCH"
         )
     if at > plan.goal:
         more = ", ".join(names[plan.goal : at])
@@ -140,8 +168,8 @@ def _file_state(target: Path, paths: Sequence[str]) -> dict[str, str | None]:
 
 
 def _onto_files(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: bool) -> list[str]:
+    plan, state = _suited(plan, _file_state(target, list(plan.states[0])))
     goal = plan.states[plan.goal]
-    state = _file_state(target, list(goal))
     notes = []
     if plan.position(state) is None:
         for start, before in enumerate(plan.states[: plan.goal]):
@@ -202,8 +230,8 @@ def _onto_checkout(base: Base, plan: Plan, target: Path, go_on: bool, dry_run: b
         raise UserError(
             f"{target} is in the middle of a git operation ({busy[0]}); finish or abort it first"
         )
+    plan, head = _suited(plan, _head_state(target, list(plan.states[0])))
     paths = list(plan.states[0])
-    head = _head_state(target, paths)
     notes = _take_up(plan, target, head, dry_run)
     if not notes and plan.position(head) == plan.goal:
         return _told(plan, plan.goal, dry_run)  # whatever else the user has changed there

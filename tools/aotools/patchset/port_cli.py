@@ -65,6 +65,10 @@ def run(base: Base, options: argparse.Namespace, source: Callable[[], Path]) -> 
             print(f"{to}: {len(ported.names('clean', 'merged'))} patches, base.toml, series")
             if ported.names("conflict"):
                 print(f"{to / 'conflicts'}: the files in conflict, marked")
+            tree = Path(options.onto).expanduser()
+            if tree.is_dir() and to.parent == (options.patches_root or env.ROOT / "patches"):
+                words = f"apply --base {to.name} --source dir {tree.absolute()}"
+                print(f"next: tools/patchset {words} --onto {tree.absolute()}")
     return 1 if ported.count("conflict") else 0
 
 
