@@ -19,6 +19,7 @@ from aotools.patchset.base import LINALG, Base, Change, Patch
 
 SETUP = """
 import json, os, pathlib, sys, zipfile
+import beside
 here = pathlib.Path.cwd()
 (here / "seen.json").write_text(json.dumps({"argv": sys.argv[1:], "env": dict(os.environ)}))
 print("-- configured with", os.environ["MAX_JOBS"], "jobs")
@@ -57,7 +58,8 @@ def python(tmp_path: Path) -> Path:
 def tree(fake: FakeBase, tmp_path: Path) -> Path:
     """A checkout with the series applied and its submodule there."""
     made = Path(shutil.copytree(fake.source, tmp_path / "pytorch"))
-    files = {"setup.py": SETUP, "version.txt": "0.1a0\n", "third_party/lib/CMakeLists.txt": "\n"}
+    files = {"setup.py": SETUP, "beside.py": "", "version.txt": "0.1a0\n"}
+    files["third_party/lib/CMakeLists.txt"] = "\n"
     modules = '[submodule "lib"]\n\tpath = third_party/lib\n\turl = https://example.org/lib\n'
     write_files(made, files | {".gitmodules": modules})
     git.init(made)
@@ -105,6 +107,39 @@ def test_a_wheel_with_its_facts(
     assert "-- configured with 3 jobs" in capsys.readouterr().out
     assert "-- configured with 3 jobs" in (out / "wheel.log").read_text()
     assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_build_gets_the_callers_environment(
+    run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As tools/python.sh sets them for our own Python; setup.py imports what lies beside it.
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    monkeypatch.setenv("PYTHONPATH", "/ours/tools:/ours")
+    monkeypatch.setenv("AOTOOLS_USER_PYTHONPATH", "/theirs")
+    assert run("--configure-only") == 0
+    seen = json.loads((tree / "seen.json").read_text())["env"]
+    assert "PYTHONSAFEPATH" not in seen
+    assert build_full.users_environment()["PYTHONPATH"] == "/theirs"
+    monkeypatch.delenv("AOTOOLS_USER_PYTHONPATH")
+    assert "PYTHONPATH" not in build_full.users_environment()
+
+
+def test_where_a_tree_is_in_the_series(fake: FakeBase, tree: Path) -> None:
+    base = fake.load()
+    patches = base.patches()
+    assert build_full.position(base, patches, tree) == 2
+    release = tree.with_name("release")
+    shutil.copytree(fake.source, release)
+    assert build_full.position(base, patches, release) == 0
+    onto.apply_onto(base, fake.source, base.upto("first-topic"), release)
+    assert build_full.position(base, patches, release) == 1
+    notes = release / "docs/notes.rst"  # only the second touches it
+    before = notes.read_text()
+    notes.write_text(f"{before}of the distribution\n")
+    assert build_full.position(base, patches, release) == 1
+    notes.write_text(f"{before}more  \n")  # as the second leaves it
+    with pytest.raises(UserError, match="is neither"):
+        build_full.position(base, patches, release)
 
 
 def test_only_a_part(run: Run, tree: Path, python: Path) -> None:

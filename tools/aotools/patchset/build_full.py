@@ -67,7 +67,10 @@ def submodules(tree: Path) -> list[str]:
 
 
 def position(base: Base, patches: Sequence[Patch], tree: Path) -> int:
-    """After how many patches of the series the tree is; UserError when it is at no such place."""
+    """After how many patches of the series the tree is; UserError when it is at no such place.
+
+    A file that only later patches touch may be another than the release's, as a distribution's.
+    """
     state: dict[str, str | None] = {
         change.path: base.blobs.get(change.path) for patch in patches for change in patch.changes
     }
@@ -77,10 +80,16 @@ def position(base: Base, patches: Sequence[Patch], tree: Path) -> int:
             found[path] = blob_id((tree / path).read_bytes())
         except OSError:
             found[path] = None
+    later = [{change.path: change.new for change in patch.changes} for patch in patches]
+    own: set[str] = set()
     at = 0 if found == state else None
-    for number, patch in enumerate(patches, 1):
-        state |= {change.path: change.new for change in patch.changes}
-        if found == state:
+    for number, news in enumerate(later, 1):
+        state |= news
+        own |= news.keys()
+        others = {path: blob for path, blob in found.items() if path not in own}
+        if all(found[path] == state[path] for path in own) and not any(
+            others.get(path, "") == blob for more in later[number:] for path, blob in more.items()
+        ):
             at = number
     if at is None:
         wrong = [path for path, blob in state.items() if found[path] != blob]
@@ -202,13 +211,22 @@ def commands(tools: Toolchain, tree: Path, out: Path, what: str) -> list[list[st
     return [[python, "setup.py", "bdist_wheel", "--dist-dir", str(out)]]
 
 
+def users_environment() -> dict[str, str]:
+    """The caller's environment without what points our own Python at this checkout: PyTorch's
+    setup.py imports from its own folder, and has a package `tools` of its own.
+    """
+    kept = {key: v for key, v in os.environ.items() if key not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    given = os.environ.get("AOTOOLS_USER_PYTHONPATH")
+    return {**kept, **({"PYTHONPATH": given} if given else {})}
+
+
 def call(command: Sequence[str], tree: Path, settings: Mapping[str, str], log: Path) -> None:
     """Runs one command, its output on the terminal and in `log`; UserError with the end of it."""
     with log.open("ab") as sink:
         process = subprocess.Popen(
             command,
             cwd=tree,
-            env={**os.environ, **settings},
+            env={**users_environment(), **settings},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
