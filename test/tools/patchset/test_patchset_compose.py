@@ -528,6 +528,20 @@ def test_every_place_of_the_real_edits_was_looked_up_in_a_text_of_upstreams() ->
     assert {place.path for place in real.places} == set(wanted)
 
 
+def test_the_real_edits_are_as_wide_as_upstreams_linters_allow() -> None:
+    formatted = (
+        "aten/src/ATen/Context.h",
+        "aten/src/ATen/LinalgBackend.h",
+        "torch/csrc/Module.cpp",
+    )
+    for patch in edits.load("main").patches:
+        for edit in patch.edits:
+            most = 80 if edit.paths[0] in formatted else 120
+            if edit.paths[0].endswith((".md", "CMakeLists.txt", "BatchLinearAlgebra.cpp")):
+                continue  # not formatted there
+            assert [line for line in edit.lines.splitlines() if len(line) > most] == []
+
+
 @pytest.mark.parametrize(
     "line", ["  run_multistream(n);", "  auto s = c10::cuda::getStreamFromPool();"]
 )
