@@ -197,6 +197,20 @@ def test_the_cliff_says_which_patches_were_in(tmp_path: Path) -> None:
         assert said in text if said else "alone" not in text
 
 
+def test_the_preference_stands_beside_the_stock_wheels(tmp_path: Path) -> None:
+    rows = [
+        point(library="stock", preference="default", ms=5.0),
+        point(library="stock", ms=54.7),
+        point(library="patched-magma", preference="cublas", ms=11.3),
+        point(library="patched-magma", preference="default", ms=1.63),  # is of other patches
+        point(library="stock", preference="default", batch=4, ms=1.0),
+    ]
+    record(tmp_path / "r", rows)
+    text = pr_views.preferences(tmp_path / "r")
+    assert "| float32 | 64 | 5.00 | 54.7 | 11.3 |" in text
+    assert "1.63" not in text and "| 4 |" not in text
+
+
 def test_composed_patches_are_told_from_those_of_a_release(real: Base, tmp_path: Path) -> None:
     patch = real.patches()[0]
     one = {"name": patch.name, "sha256": patch.sha256, "code_sha256": patch.code_sha256}

@@ -83,6 +83,34 @@ def cliff(folder: Path) -> str:
     return "\n\n".join(parts) or none("patchset")
 
 
+def preferences(folder: Path) -> str:
+    """solve_ex at 512 by preference: what "cublas" takes, beside the stock wheel's own two."""
+    sources = {
+        "default, stock": ("stock", "default"),
+        '"cusolver", stock': ("stock", "cusolver"),
+        '"cublas"': ("patched-magma", "cublas"),
+    }
+    parts = []
+    for record in records(folder, "patchset"):
+        times: dict[tuple[str, int], dict[str, float]] = {}
+        for shown, (library, preference) in sources.items():
+            wanted = {"library": library, "preference": preference}
+            for row in _points(record, op="solve_ex", backend="choice", n=512, **wanted):
+                times.setdefault((row["dtype"], row["batch"]), {})[shown] = row["ms"]
+        rows = [
+            (dtype, str(batch), *(milliseconds(found[name]) for name in sources))
+            for (dtype, batch), found in times.items()
+            if sources.keys() <= found.keys()
+        ]
+        if rows:
+            head = ("dtype", "batch", *sources)
+            parts.append(
+                f"{table(head, rows, numbers=4)}\n\n`torch.linalg.solve_ex`, n = 512, one "
+                f"right-hand side, milliseconds. {versions(record['meta'])}."
+            )
+    return "\n\n".join(parts) or none("patchset")
+
+
 def _whole(record: Record) -> str:
     """That the times after are of all patches together, which are named."""
     built = record["meta"].get("built", {})
@@ -215,6 +243,7 @@ def none(topic: str) -> str:
 
 VIEWS: dict[str, Callable[[Path], str]] = {
     "cliff": cliff,
+    "preferences": preferences,
     "lanes": lanes,
     "handles": handles,
     "allocations": allocations,
