@@ -7,7 +7,9 @@ package's: a short calibration then changes nothing that it did not measure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,6 +195,21 @@ class _Covered:
             return False
         return all(spans[batch][0] <= point.n <= spans[batch][1] for batch in (below, above))
 
+    def beyond(self, others: Sequence[Any]) -> Iterator[Any]:
+        """For each line and batch the others' points at smaller and larger n, of the nearest batch
+        that has the n, as if they were of this batch.
+        """
+        by_line: dict[tuple[object, ...], dict[int, list[Any]]] = {}
+        for point in others:
+            for line in _line(self._op, point):
+                by_line.setdefault(line, {}).setdefault(point.n, []).append(point)
+        for line, spans in self._spans.items():
+            for batch, (low, high) in spans.items():
+                for n, there in by_line.get(line, {}).items():
+                    if not low <= n <= high:
+                        nearest = min(there, key=lambda p: abs(math.log(p.batch / batch)))
+                        yield dataclasses.replace(nearest, batch=batch)
+
     def __contains__(self, point: Any) -> bool:
         return any(self._on(line, point) or self._between(line, point)
                    for line in _line(self._op, point))  # fmt: skip
@@ -206,15 +223,23 @@ class _Covered:
 
 
 def combined(op: str, table: MeasuredTable[Any]) -> MeasuredTable[Any]:
-    """The table with the points of the package's own that lie outside what it covers. Times of
-    different GPUs are never compared: a fit compares the back ends of one point.
+    """The table with the points of the package's own that lie outside what it covers, and for each
+    of its batches those of the nearest batch there at smaller and larger n: a row holds for all n.
+    Times of different GPUs are never compared: a fit compares the back ends of one point.
     """
+    kind = KINDS[op]
     covered = _Covered(op, table.points)
-    others = [point for point in KINDS[op].load().points if point not in covered]
-    made: MeasuredTable[Any] = KINDS[op].table(
-        table.gpu, table.meta, (*table.points, *others), table.path
-    )
-    return made
+    package = kind.load().points
+    made = {
+        tuple(getattr(point, name) for name in kind.names): point
+        for point in (
+            *covered.beyond(package),
+            *(point for point in package if point not in covered),
+            *table.points,
+        )
+    }
+    found: MeasuredTable[Any] = kind.table(table.gpu, table.meta, tuple(made.values()), table.path)
+    return found
 
 
 def _encoded(rows: Sequence[Any], from_n: int, names: Sequence[str]) -> list[int]:
@@ -227,11 +252,14 @@ def _encoded(rows: Sequence[Any], from_n: int, names: Sequence[str]) -> list[int
 
 
 def numbers(op: str, table: MeasuredTable[Any]) -> list[int]:
-    """The rankings fitted to a table, as the libraries take them: csrc/package/select/Rankings.h.
-
-    A ranking without a time for a back end has it last.
+    """The rankings of a user's table and, where it does not tell, of the package's, as libraries
+    take them: csrc/package/select/Rankings.h.
     """
-    made: Any = combined(op, table)
+    return numbers_of(op, combined(op, table))
+
+
+def numbers_of(op: str, made: Any) -> list[int]:
+    """The rankings fitted to a table as it is; back ends without a time come last."""
     if op == "eigh":
         fitted = eigh_fit.fit(made)
         found = [len(eigh_fit.RANKED)]
