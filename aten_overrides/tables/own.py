@@ -222,21 +222,27 @@ class _Covered:
         return any(c <= point.nrhs for c in own) and any(c >= point.nrhs for c in own)
 
 
+def _alike(one: MeasuredTable[Any], other: MeasuredTable[Any]) -> bool:
+    same = all(one.meta.get(key) == other.meta.get(key) for key in ("torch", "cuda", "cusolver"))
+    return one.gpu == other.gpu and same
+
+
 def combined(op: str, table: MeasuredTable[Any]) -> MeasuredTable[Any]:
-    """The table with the points of the package's own that lie outside what it covers, and for each
-    of its batches those of the nearest batch there at smaller and larger n: a row holds for all n.
-    Times of different GPUs are never compared: a fit compares the back ends of one point.
+    """The table with the points of the package's own: all if they are of the same GPU and versions,
+    else those alone that lie outside what the table covers, and for each of its batches those of
+    the nearest batch there at smaller and larger n, as a row holds for all n. Times of different
+    GPUs are never compared: a fit compares the back ends of one point.
     """
     kind = KINDS[op]
-    covered = _Covered(op, table.points)
-    package = kind.load().points
+    package = kind.load()
+    others = list(package.points)
+    if not _alike(package, table):
+        covered = _Covered(op, table.points)
+        outside = [point for point in others if point not in covered]
+        others = [*covered.beyond(others), *outside]
     made = {
         tuple(getattr(point, name) for name in kind.names): point
-        for point in (
-            *covered.beyond(package),
-            *(point for point in package if point not in covered),
-            *table.points,
-        )
+        for point in (*others, *table.points)
     }
     found: MeasuredTable[Any] = kind.table(table.gpu, table.meta, tuple(made.values()), table.path)
     return found

@@ -128,7 +128,10 @@ def test_full_begins_with_quick() -> None:
     [
         ("[]", "must be an object"),
         ('{"full": {"blocks": []}}', "'bytes' above 0"),
-        ('{"limits": {"bytes": 9}, "full": {"blocks": [{"op": "svd"}]}}', "'op': one of .*'lu_factor'"),
+        (
+            '{"limits": {"bytes": 9}, "full": {"blocks": [{"op": "svd"}]}}',
+            "'op': one of .*'lu_factor'",
+        ),
         ('{"limits": {"bytes": 9}, "full": {"include": ["full"]}}', "includes itself"),
         ('{"limits": {"bytes": 9}, "full": {"blocks": []}}', "no problem of at most 9 bytes"),
         ('{"limits": {"bytes": 9}, "other": {}}', "no grid 'full'"),
@@ -351,7 +354,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     fake_gpu.stop_after = 0
     assert call() == command.INTERRUPTED
     told = capsys.readouterr().err
-    assert "the same command goes on. No table was written" in told
+    assert "the same command goes on. No table of it was written" in told
     assert not (tmp_path / "data/tables/nvidia-test.json").exists()
     fake_gpu.stop_after = -1
     assert call() == 0

@@ -32,7 +32,7 @@ META = {
     "commit": None,
     "date": "2026-12-01",
     "driver": "580",
-    "torch": "2.11.0+cu130",
+    "torch": "2.12.1+cu130",
     "cuda": "13.0",
     "cublas": "13.1.0",
     "cusolver": "12.0.4",
@@ -135,19 +135,34 @@ def test_the_users_table_of_this_gpu_chooses(op: str, data: Path) -> None:
         assert _select.load().lu_solve(*asked, rankings=rankings) == "batched_cublas"
 
 
-def test_what_it_does_not_cover_stays_as_compiled_in(data: Path) -> None:
-    rankings = Rankings(_select.load(), "eigh", own.numbers("eigh", eigh_table()))
+@pytest.mark.parametrize("gpu", [H200, T4])
+def test_what_it_does_not_cover_stays_as_compiled_in(gpu: Gpu, data: Path) -> None:
+    rankings = Rankings(_select.load(), "eigh", own.numbers("eigh", eigh_table(gpu)))
+    assert eigh_choice(rankings, n=64) == "looped_cusolver"
     for n in (128, 512, 1000):
         assert eigh_choice(rankings, n=n) == eigh_choice(None, n=n)
-    covered = {(p.batch, p.n) for p in own.combined("eigh", eigh_table()).points
-               if (p.op, p.dtype) == ("eigh", "float32")}  # fmt: skip
-    assert {(batch, n) for batch, n in covered if batch <= 64 and 4 <= n <= 64} == {
-        (1, 4), (1, 64), (64, 4), (64, 64)}  # fmt: skip
-    assert any(n > 64 for _, n in covered) and any(batch > 64 for batch, _ in covered)
-    made = own.combined("lu_solve", solve_table()).points
-    between = [p for p in made if p.dtype == "float32" and p.nrhs in (2, 3) and 16 <= p.n <= 256]
-    assert not [p for p in between if p.batch <= 64]  # between 1 and 8 right-hand sides
+
+
+def test_points_of_another_gpu_do_not_lie_among_those_measured_here(data: Path) -> None:
+    def inside(table: Any, op: str, nrhs: int = 0) -> set[tuple[int, int]]:
+        return {
+            (p.batch, p.n)
+            for p in own.combined(op, table).points
+            if p.dtype == "float32" and p.batch <= 64 and 16 <= p.n <= 64
+            if (p.op == "eigh" if op == "eigh" else p.nrhs == nrhs)
+        }
+
+    assert inside(eigh_table(T4), "eigh") == {(1, 64), (64, 64)}
+    assert inside(eigh_table(H200), "eigh") == {(1, 64), (64, 64)}  # by another torch
+    same = own.compiled("eigh").table.meta
+    alike = eigh_table(H200, **{key: same[key] for key in ("torch", "cuda", "cusolver")})
+    assert len(inside(alike, "eigh")) > 10
+    assert inside(solve_table(T4), "lu_solve", nrhs=2) == set()  # between 1 and 8 measured here
+    assert inside(own.compiled("lu_solve").table, "lu_solve", nrhs=2)
+    made = own.combined("lu_solve", solve_table(T4)).points
     assert [p for p in made if p.dtype == "float64"]
+    keys = [tuple(getattr(p, name) for name in own.KINDS["lu_solve"].names) for p in made]
+    assert len(keys) == len(set(keys))
 
 
 def test_another_gpu_takes_the_nearest_one_and_says_so(data: Path) -> None:
@@ -251,9 +266,9 @@ def test_rankings_that_the_library_refuses_say_why() -> None:
 def test_another_version_of_torch_is_told(data: Path) -> None:
     write("eigh")
     used = own.for_gpu("eigh", H200)
-    assert own.versions_note(used, "2.11.0+cu130") == ""
-    note = own.versions_note(used, "2.12.1+cu130")
-    assert "measured with torch 2.11.0+cu130, and this is 2.12.1+cu130" in note
+    assert own.versions_note(used, "2.12.1+cu130") == ""
+    note = own.versions_note(used, "2.13.0+cu130")
+    assert "measured with torch 2.12.1+cu130, and this is 2.13.0+cu130" in note
     assert "aten-overrides calibrate --op eigh --restart" in note
     assert own.versions_note(own.compiled("eigh"), "9.9") == ""
 
