@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import re
 import subprocess
@@ -170,6 +171,16 @@ HEADERS = {
 }
 
 
+def _with_others(op: str, table: Any) -> Any:
+    """The table with the package's points that its fit takes besides, and its name says so."""
+    whole = own.combined(op, table)
+    more = len(whole.points) - len(table.points)
+    package = own.compiled(op).table.gpu
+    return dataclasses.replace(
+        whole, gpu=f"{table.gpu}, {more} of them elsewhere on one {package}" if more else table.gpu
+    )
+
+
 def headers(op: str, table: Path, paths: Sequence[Path]) -> dict[Path, str]:
     """Text of the headers of an operation, of a table just written, for the patches and, of
     lu_solve, for the package; ``paths``: as many as HEADERS has, or none. UserError if there are
@@ -184,7 +195,7 @@ def headers(op: str, table: Path, paths: Sequence[Path]) -> dict[Path, str]:
             if any(native.NATIVE in point.ms for point in made.points):
                 texts[paths[1]] = native.generate(made, made)
             return texts
-        measured: Any = own.combined(op, own.KINDS[op].load(table))
+        measured: Any = _with_others(op, own.KINDS[op].load(table))
         if op == "eigh":
             return {paths[0]: eigh_header(measured)}
         return {paths[0]: solve_thresholds.generate(measured), paths[1]: solve_header(measured)}

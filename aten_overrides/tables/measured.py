@@ -155,9 +155,10 @@ class Kind(Generic[T]):
                 f"{path} is no table of {self.name}: it needs 'gpu' (a name), 'meta' (an object) "
                 f"and 'points' (a list), and has {', '.join(map(repr, data)) or 'nothing'}"
             )
+        points = self.points_of(rows, path)
         missing = [key for key in self.meta if key not in meta]
         if missing:
             raise UserError(
                 f"{path} is no table of {self.name}: 'meta' lacks {with_names(missing)}"
             )
-        return self.table(gpu, meta, self.points_of(rows, path), path)
+        return self.table(gpu, meta, points, path)
