@@ -13,7 +13,7 @@ from aten_overrides._errors import UserError
 from aten_overrides._files import table_text
 from aten_overrides._names import DTYPES, one_of
 from aten_overrides.tables.build import file_name, read_record
-from aten_overrides.tables.records import merge, read, with_names
+from aten_overrides.tables.records import merge, read
 
 FORMAT = 1
 # Of a user's own table, besides what every table has to say.
@@ -155,10 +155,4 @@ class Kind(Generic[T]):
                 f"{path} is no table of {self.name}: it needs 'gpu' (a name), 'meta' (an object) "
                 f"and 'points' (a list), and has {', '.join(map(repr, data)) or 'nothing'}"
             )
-        points = self.points_of(rows, path)
-        missing = [key for key in self.meta if key not in meta]
-        if missing:
-            raise UserError(
-                f"{path} is no table of {self.name}: 'meta' lacks {with_names(missing)}"
-            )
-        return self.table(gpu, meta, points, path)
+        return self.table(gpu, meta, self.points_of(rows, path), path)

@@ -24,7 +24,7 @@ from aten_overrides.tables.eigh import fit as eigh_fit
 from aten_overrides.tables.eigh.table import KIND as EIGH
 from aten_overrides.tables.lu_solve import fit as solve_fit
 from aten_overrides.tables.lu_solve.table import KIND as LU_SOLVE
-from aten_overrides.tables.measured import Kind, MeasuredTable
+from aten_overrides.tables.measured import OF_THE_USER, Kind, MeasuredTable
 from aten_overrides.tables.nearest import COMMAND, distance
 
 KINDS: Mapping[str, Kind[Any]] = {"lu_solve": LU_SOLVE, "eigh": EIGH}
@@ -78,11 +78,11 @@ def load(op: str, path: Path) -> MeasuredTable[Any]:
         table: MeasuredTable[Any] = KINDS[op].load(path)
         if not table.gpu:
             raise UserError(f"there is no table {path}")
-        if table.device is None:
-            raise UserError(
-                f"{path} does not say which GPU it is of: 'meta' lacks 'compute_capability' or "
-                "'sm_count'"
-            )
+        wanted = (*KINDS[op].meta, *OF_THE_USER)
+        missing = [key for key in wanted if key not in table.meta]
+        if missing:
+            lacks = ", ".join(map(repr, missing))
+            raise UserError(f"{path} does not say where it is from: 'meta' lacks {lacks}")
         if file_name(table.gpu) != path.name:
             raise UserError(
                 f"{path} is of {table.gpu}, whose table is called {file_name(table.gpu)}"

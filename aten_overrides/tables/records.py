@@ -45,11 +45,6 @@ def merge(
     return times, meta
 
 
-def with_names(keys: Sequence[str]) -> str:
-    """The keys in words."""
-    return ", ".join(map(repr, keys))
-
-
 def read(path: Path, expected: int) -> Any:
     """The data of a table's file in this format, an object; None if there is no such file.
     UserError if it cannot be read or has another format.

@@ -107,8 +107,8 @@ def test_unknown_numbers() -> None:
     good = [0, 0, 4, 4, 1, 0, 1, 0, 4, 1, 0, 1, 8192]
     for at, wrong in ((0, -1), (0, 7), (1, 4), (7, 5), (11, 4)):
         arguments = [*good[:at], wrong, *good[at + 1 :]]
-        assert library.call("lu_solve_rejected", *arguments) == b"unknown"
-    assert library.call("lu_solve_rejected", *good) is None
+        assert library.call("lu_solve_rejected", None, *arguments) == b"unknown"
+    assert library.call("lu_solve_rejected", None, *good) is None
 
 
 def invented() -> SolveTable:

@@ -216,7 +216,7 @@ def damaged(text: str, how: str) -> str:
         ("format", "has format 2, this program reads 1"),
         ("gpu", r"is of Tesla T4, whose table is called tesla-t4\.json"),
         ("versions", "'meta' lacks 'cusolver'"),
-        ("device", "does not say which GPU it is of"),
+        ("device", "'meta' lacks 'sm_count'"),
         ("back end", "there is no back end 'warp_speed'"),
         ("time", "stock takes -1.0 ms"),
         ("size", "n 0"),
