@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from fake_gpu import FACTS
 
 from aten_overrides import _select
 from aten_overrides._errors import UserError
@@ -22,17 +23,6 @@ from aten_overrides.calibration.tasks import Task
 from aten_overrides.cli import calibrate as command
 from aten_overrides.tables import build, native, table, thresholds
 
-FACTS = {
-    "gpu": "NVIDIA Test",
-    "compute_capability": "9.0",
-    "sm_count": 10,
-    "driver": "1.2",
-    "torch": "2.11.0+cu130",
-    "cuda": "13.0",
-    "cublas": "13.1.0",
-    "cusolver": "12.0.4",
-    "magma": "2.6.1",
-}
 SETUP = {"gpu": "NVIDIA Test", "grid": "one"}
 
 

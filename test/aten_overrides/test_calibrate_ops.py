@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_gpu import FACTS
 
 from aten_overrides import _info, _runtime, _select
 from aten_overrides._errors import UserError
@@ -21,17 +22,6 @@ from aten_overrides.cli import calibrate as command
 from aten_overrides.tables import own
 from aten_overrides.tables import table as lu_table
 
-FACTS = {
-    "gpu": "NVIDIA Test",
-    "compute_capability": "9.0",
-    "sm_count": 10,
-    "driver": "1.2",
-    "torch": "2.11.0+cu130",
-    "cuda": "13.0",
-    "cublas": "13.1.0",
-    "cusolver": "12.0.4",
-    "magma": "2.6.1",
-}
 NAMES = {"lu_solve": LU_SOLVE_BACKENDS, "eigh": EIGH_BACKENDS}
 # How fast a GPU is that is not the H200: the first is ahead everywhere.
 SPEED = {"triangular_cublas": 4.0, "batched_cusolver": 4.0, "looped_cusolver": 0.2,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_gpu import Event, torch_without_gpu
 
 from aten_overrides._errors import UserError
 from aten_overrides._names import EIGH_BACKENDS, LU_SOLVE_BACKENDS, OPS
@@ -21,24 +22,6 @@ LIMIT = 1 << 16
 ROUTES = {name: i for i, name in enumerate(dict.fromkeys((*LU_SOLVE_BACKENDS, *EIGH_BACKENDS)))}
 KINDS = {"float32": torch.float32, "float64": torch.float64,
          "complex64": torch.complex64, "complex128": torch.complex128}  # fmt: skip
-
-
-class Event:
-    """A clock that stands for the GPU's: a call takes 0.05 ms."""
-
-    now = 0.0
-
-    def __init__(self, enable_timing: bool) -> None:
-        assert enable_timing
-
-    def record(self) -> None:
-        self.at = Event.now
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, end: Event) -> float:
-        return end.at - self.at
 
 
 class Library:
@@ -88,19 +71,12 @@ class Library:
 
 
 def made(kind: Any, library: Library, solve: Callable[..., Any] | None = None) -> Any:
-    cuda = SimpleNamespace(Event=Event, _sleep=lambda cycles: None, empty_cache=lambda: None,
-                           OutOfMemoryError=torch.cuda.OutOfMemoryError)  # fmt: skip
-
     def lu_solve(*arguments: Any, **more: Any) -> Any:
         library.took("lu_solve")
         return (solve or torch.linalg.lu_solve)(*arguments, **more)
 
     names = ("Generator", "randn", "empty", "empty_like", "int32", "arange", "randint", "isfinite")
-    proxy = SimpleNamespace(
-        cuda=cuda,
-        linalg=SimpleNamespace(lu_solve=lu_solve),
-        **{name: getattr(torch, name) for name in (*names, *ITEM_BYTES)},
-    )
+    proxy = torch_without_gpu(*names, *ITEM_BYTES, linalg=SimpleNamespace(lu_solve=lu_solve))
     return kind(proxy, library, LIMIT, device="cpu")
 
 
