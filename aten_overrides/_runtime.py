@@ -179,6 +179,14 @@ def _set_table(library: _gpu.Library, notes: list[str]) -> None:
         notes.append(f"the table: {_State.table_note}")
 
 
+def _changed(path: Path) -> int:
+    """When a file was changed, 0 if it has gone meanwhile."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _set_rankings(library: _gpu.Library, torch: Any, notes: list[str]) -> None:
     """Give the library the rankings of lu_solve and eigh that were measured on this GPU, where
     there are any; else those compiled in hold. A file that is wrong is told of and left out.
@@ -187,7 +195,7 @@ def _set_rankings(library: _gpu.Library, torch: Any, notes: list[str]) -> None:
     from aten_overrides.tables import own
 
     files = [path for op in own.OPS for path in sorted(own.folder(op).glob("*.json"))]
-    key = tuple((path, path.stat().st_mtime_ns) for path in files)
+    key = tuple((path, _changed(path)) for path in files)
     if _State.rankings != key or not _State.choices:
         gpu = _device.gpu()
         told: list[str] = []
@@ -198,8 +206,8 @@ def _set_rankings(library: _gpu.Library, torch: Any, notes: list[str]) -> None:
             try:
                 library.set_rankings(op, own.numbers(op, used.table) if used.own else None)
                 choices.append((op, used.source))
-            except UserError as error:
-                told.append(f"{error}; {used.remedy} makes {used.table.path} again")
+            except (UserError, ValueError, ArithmeticError, LookupError) as error:
+                told.append(f"{used.table.path} is not used: {error}; {used.remedy} makes it again")
                 library.set_rankings(op, None)
                 choices.append((op, own.compiled(op).source))
             if note := own.versions_note(used, str(torch.__version__)):

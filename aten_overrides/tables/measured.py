@@ -94,7 +94,7 @@ class Kind(Generic[T]):
                     if isinstance(ms, bool) or not (math.isfinite(ms) and ms > 0):
                         raise UserError(f"{way} takes {ms} ms")
                 for name in ("batch", "n"):
-                    if type(row[name]) is not int or row[name] < 1:
+                    if type(row[name]) is not int or not 1 <= row[name] < 2**63:
                         raise UserError(f"{name} {row[name]!r}")
                 key = tuple(row[name] for name in self.names)
                 if key in seen:

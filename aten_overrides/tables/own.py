@@ -57,7 +57,7 @@ class Used:
 
     @property
     def remedy(self) -> str:
-        """The command that measures here."""
+        """The command that measures on the GPU here."""
         return f"{COMMAND} --op {self.op}"
 
 

@@ -36,7 +36,8 @@ class SolveTable(MeasuredTable[Point]):
 
 
 def _point(row: Mapping[str, Any]) -> Point:
-    if type(row["nrhs"]) is not int or row["nrhs"] < 1 or not isinstance(row["transposed"], bool):
+    nrhs = row["nrhs"]
+    if type(nrhs) is not int or not 1 <= nrhs < 2**63 or not isinstance(row["transposed"], bool):
         raise UserError(f"{row['nrhs']!r} right-hand sides, transposed {row['transposed']!r}")
     sizes = (row["batch"], row["n"], row["nrhs"])
     return Point(row["dtype"], row["transposed"], *sizes, row["ms"])
