@@ -47,11 +47,12 @@ def chosen(rankings):
 out = {}
 compiled = routes()
 out["compiled"] = compiled == chosen(None)
+out["stock before"] = compiled.count("stock")
 status = aten_overrides.enable(only=("eigh", "lu_solve"))
 out["choices"], out["notes"] = dict(status.choices), status.notes
 turned = _select.Rankings(select, "eigh", own.numbers("eigh", own.load("eigh", paths["eigh"])))
 out["own"] = routes() == chosen(turned)
-out["stock"] = sum(route == "stock" for route in routes())
+out["stock"] = routes().count("stock")
 kept = paths["eigh"].read_text()
 paths["eigh"].write_text(kept[: len(kept) // 2])
 status = aten_overrides.enable(only=("eigh", "lu_solve"))
@@ -78,7 +79,7 @@ def test_a_users_tables_choose_in_the_library(python: RunPython, tmp_path: Path)
     here = "measured on this GPU on 2026-11-30"
     assert out["compiled"] and out["own"]
     assert out["choices"] == {"lu_solve": here, "eigh": here}
-    assert out["stock"] > 400
+    assert out["stock before"] < 20 and out["stock"] > 200  # of 500, not all of sizes measured
     assert not [note for note in out["notes"] if "refused" in note]
     assert out["truncated"] and out["truncated choices"]["lu_solve"] == here
     assert out["truncated choices"]["eigh"] == (
