@@ -17,6 +17,9 @@ from aten_overrides._select.lu_solve import LuSolveCalls
 from aten_overrides._select.rankings import Rankings
 
 __all__ = [
+    "ALL_UNITS",
+    "LIBRARY",
+    "TABLE_UNITS",
     "Basis",
     "Candidate",
     "Choice",

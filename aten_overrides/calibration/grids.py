@@ -13,7 +13,6 @@ from typing import Any
 from aten_overrides._errors import UserError
 from aten_overrides._names import DTYPES
 from aten_overrides._select import Problem
-from aten_overrides.calibration.tasks import ITEM_BYTES as ITEM_BYTES
 from aten_overrides.calibration.tasks import AnyTask, EighTask, SolveTask, Task
 
 FILE = Path(__file__).resolve().parent / "grids.json"

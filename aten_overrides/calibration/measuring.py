@@ -26,12 +26,12 @@ class Unusable(Exception):
 
 
 class Bench(Protocol):
-    """Runs problems on a GPU."""
+    """Runs problems on a GPU: tasks of one operation."""
 
-    def backends(self, task: AnyTask) -> Mapping[str, str]:
+    def backends(self, task: Any) -> Mapping[str, str]:
         """Every back end: empty if it can take the task, else why not."""
 
-    def prepare(self, task: AnyTask) -> None:
+    def prepare(self, task: Any) -> None:
         """Make the input; the next calls of ``once`` are for this task. Unusable if it cannot."""
 
     def once(self, backend: str) -> float:

@@ -101,10 +101,12 @@ def test_grids_fit_their_limit_and_cover_every_dtype(name: str) -> None:
     assert len(set(made.tasks)) == len(made.tasks)
     assert max(task.bytes for task in made.tasks) <= made.limit
     assert {task.dtype for task in made.tasks} == set(DTYPES)
+    problems = [task.problem for task in made.tasks if isinstance(task, Task)]
+    assert len(problems) == len(made.tasks)
     for pivot in (True, False):
-        assert any(t.problem.pivot is pivot and t.problem.m == t.problem.n for t in made.tasks)
-    assert any(t.problem.m > t.problem.n for t in made.tasks)
-    assert any(t.problem.m < t.problem.n for t in made.tasks)
+        assert any(p.pivot is pivot and p.m == p.n for p in problems)
+    assert any(p.m > p.n for p in problems)
+    assert any(p.m < p.n for p in problems)
 
 
 def test_full_begins_with_quick() -> None:

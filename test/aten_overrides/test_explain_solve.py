@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -86,7 +87,8 @@ def test_what_is_chosen_is_never_rejected(
     transposed: bool,
     regular: bool,
 ) -> None:
-    library, how = _select.load(), {"transposed": transposed, "regular": regular}
+    library = _select.load()
+    how: dict[str, Any] = {"transposed": transposed, "regular": regular}
     chosen = library.lu_solve(dtype, sizes, preference, facts, **how)
     taken = [
         name

@@ -14,8 +14,8 @@ from aten_overrides._errors import UserError
 from aten_overrides._select import Native, Problem
 from aten_overrides.calibration import gpu_bench
 from aten_overrides.calibration.gpu_bench import GpuBench
-from aten_overrides.calibration.grids import ITEM_BYTES, Task
 from aten_overrides.calibration.measuring import Unusable
+from aten_overrides.calibration.tasks import ITEM_BYTES, Task
 
 LIMIT = 1 << 16
 ROUTES = {"batched_cublas": 0, "looped_cusolver": 1, "streamed_cusolver": 2, "stock": 3,
