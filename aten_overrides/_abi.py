@@ -18,7 +18,7 @@ from typing import Any
 from aten_overrides._errors import UserError
 
 LIBRARY = "libaten_overrides_gpu.so"
-API = 4  # kAtenOverridesGpuApi in csrc/package/gpu/Api.h
+API = 5  # kAtenOverridesGpuApi in csrc/package/gpu/Api.h
 BUILD_COMMAND = "aten-overrides build"
 
 

@@ -289,7 +289,9 @@ class _Measured(Protocol):
 
 
 def compiled_source(table: _Measured, note: str) -> Source:
-    """Where the times of a choice come from that is compiled in and was fitted to ``table``."""
+    """Where the times of a choice come from that was fitted to ``table``; ``note``: how it came
+    about.
+    """
     meta = table.meta
     return Source(
         table.gpu or "no GPU",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from aten_overrides import _select
+from aten_overrides import _explain_own, _select
 from aten_overrides._errors import UserError
 from aten_overrides._explain import (
     Explanation,
@@ -14,25 +12,42 @@ from aten_overrides._explain import (
     compiled_source,
 )
 from aten_overrides._names import EIGH_BACKENDS
-from aten_overrides._select import Candidate, Problem
+from aten_overrides._select import Problem
 from aten_overrides.tables.eigh import predict as predicting
-from aten_overrides.tables.eigh.table import EighTable, load
 
 RULE = "torch's own function"
-NOTE = "the thresholds were fitted to this table, whatever the GPU"
 
 
 def explain(question: Question, problem: Problem, gpu: str | None = None) -> Explanation:
     """The choice for one problem, with cuSOLVER's XsyevBatched at hand. ``gpu``: a table's .json
-    file; there is one GPU's table only. UserError for a problem that is not square.
+    file or a GPU's name; without it the user's own table for the GPU here, else what is compiled
+    in. UserError for a problem that is not square.
     """
     if problem.m != problem.n:
         raise UserError(f"{question.op} takes square matrices, found {problem.m} x {problem.n}")
-    table = load(Path(gpu)) if gpu is not None and gpu.endswith(".json") else load()
+    used = _explain_own.table_for("eigh", gpu)
     library = _select.load()
-    chosen = library.eigh(question.op, question.dtype, problem, question.preference, question.facts)
+    rankings, refused = _explain_own.rankings_of(used)
+    chosen = library.eigh(
+        question.op,
+        question.dtype,
+        problem,
+        question.preference,
+        question.facts,
+        rankings=rankings,
+    )
+    told, elsewhere = _explain_own.times_of(
+        used,
+        EIGH_BACKENDS,
+        lambda table, backend: predicting.predict(
+            table, question.op, question.dtype, problem.batch, problem.n, backend
+        ),
+    )
     candidates = tuple(
-        _candidate(library, table, question, problem, backend) for backend in EIGH_BACKENDS
+        compiled_candidate(
+            backend, library.eigh_infeasible(backend, problem, question.facts), *told[backend]
+        )
+        for backend in EIGH_BACKENDS
     )
     times = {candidate.backend: candidate.ms for candidate in candidates}
     best = times[chosen]
@@ -42,7 +57,7 @@ def explain(question: Question, problem: Problem, gpu: str | None = None) -> Exp
         problem=problem,
         preference=question.preference,
         facts=question.facts,
-        source=compiled_source(table, NOTE),
+        source=compiled_source(used.table, _explain_own.note_of(used, refused, elsewhere)),
         chosen=chosen,
         measured=best is not None,
         candidates=candidates,
@@ -50,17 +65,3 @@ def explain(question: Question, problem: Problem, gpu: str | None = None) -> Exp
         stock_rule=compiled_decision("stock", times["stock"], best),
         rule=RULE,
     )
-
-
-def _candidate(
-    library: _select.Library,
-    table: EighTable,
-    question: Question,
-    problem: Problem,
-    backend: str,
-) -> Candidate:
-    reason = library.eigh_infeasible(backend, problem, question.facts)
-    ms, basis = predicting.predict(
-        table, question.op, question.dtype, problem.batch, problem.n, backend
-    )
-    return compiled_candidate(backend, reason, ms, basis)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
-from aten_overrides import _select
+from aten_overrides import _explain_own, _select
 from aten_overrides._errors import UserError
 from aten_overrides._explain import (
     Explainer,
@@ -18,11 +17,11 @@ from aten_overrides._explain import (
 from aten_overrides._names import LU_SOLVE_BACKENDS
 from aten_overrides._select import Candidate, Problem
 from aten_overrides.tables.lu_solve import predict as predicting
-from aten_overrides.tables.lu_solve.table import SolveTable, load
+from aten_overrides.tables.own import Used
 
 RULE = "torch's own function"
 RANKING = "the compiled ranking"
-NOTE = "the ranking was fitted to this table, whatever the GPU"
+OWN_RANKING = "the ranking measured here"
 COMPOSED = ("solve", "inv")  # of lu_factor and lu_solve
 
 
@@ -31,7 +30,7 @@ def explain(
     problem: Problem,
     nrhs: int,
     transposed: bool,
-    table: SolveTable | None = None,
+    used: Used | None = None,
 ) -> Explanation:
     """The choice for one problem: ``problem`` is the factors' shape, its batch that of the
     right-hand sides, ``nrhs`` how many each has. UserError for factors that are not square.
@@ -43,16 +42,25 @@ def explain(
     for size in (problem.batch, problem.n, nrhs):
         if size > 2**63 - 1:
             raise UserError(f"a size must be between 0 and 2^63 - 1, found {size}")
-    table = table or load()
+    used = used or _explain_own.table_for("lu_solve", None)
     library = _select.load()
+    rankings, refused = _explain_own.rankings_of(used)
     sizes = (problem.batch, problem.n, nrhs)
     settings = (question.dtype, sizes, question.preference, question.facts)
-    chosen = library.lu_solve(*settings, transposed=transposed)
+    chosen = library.lu_solve(*settings, transposed=transposed, rankings=rankings)
+    told, elsewhere = _explain_own.times_of(
+        used,
+        LU_SOLVE_BACKENDS,
+        lambda table, backend: predicting.predict(
+            table, question.dtype, transposed, sizes, backend
+        ),
+    )
     candidates = []
     for backend in LU_SOLVE_BACKENDS:
-        reason = library.lu_solve_rejected(backend, *settings, transposed=transposed)
-        ms, basis = predicting.predict(table, question.dtype, transposed, sizes, backend)
-        candidates.append(compiled_candidate(backend, reason, ms, basis))
+        reason = library.lu_solve_rejected(
+            backend, *settings, transposed=transposed, rankings=rankings
+        )
+        candidates.append(compiled_candidate(backend, reason, *told[backend]))
     times = {candidate.backend: candidate.ms for candidate in candidates}
     ms, best = times[chosen], _best(candidates)
     return Explanation(
@@ -61,14 +69,14 @@ def explain(
         problem=problem,
         preference=question.preference,
         facts=question.facts,
-        source=compiled_source(table, NOTE),
+        source=compiled_source(used.table, _explain_own.note_of(used, refused, elsewhere)),
         chosen=chosen,
         measured=ms is not None,
         candidates=tuple(candidates),
         thresholds=compiled_decision(chosen, ms, best),
         stock_rule=compiled_decision("stock", times["stock"], best),
         rule=RULE,
-        by=RANKING,
+        by=RANKING if rankings is None else OWN_RANKING,
         nrhs=nrhs,
         transposed=transposed,
     )
@@ -88,17 +96,19 @@ def compose(
     first = Explainer(gpu).explain(dataclasses.replace(question, op="lu_factor"), problem)
     columns = problem.n if op == "inv" else 1 if nrhs is None else nrhs
     transposed = not question.dtype.startswith("complex")
-    second = explain(dataclasses.replace(question, op="lu_solve"), problem, columns, transposed)
+    second = explain(
+        dataclasses.replace(question, op="lu_solve"),
+        problem,
+        columns,
+        transposed,
+        table_of(None if gpu is not None and gpu.endswith(".json") else gpu),
+    )
     return dataclasses.replace(first, asked=op, then=second)
 
 
-def table_of(gpu: str | None) -> SolveTable:
-    """The table to predict by: a .json file of ``gpu``, else the one there is."""
-    if gpu is None or not gpu.endswith(".json"):
-        return load()
-    if not Path(gpu).is_file():
-        raise UserError(f"the table {gpu} cannot be read: there is no such file")
-    return load(Path(gpu))
+def table_of(gpu: str | None) -> Used:
+    """The table to predict and to choose by: see tables.own.named."""
+    return _explain_own.table_for("lu_solve", gpu)
 
 
 def _best(candidates: list[Candidate]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "entry_at": (_Entry, (_I32,)),
     "configure": (_I32, (ctypes.POINTER(_Settings), *_WHY_ARGS)),
     "set_table": (None, (ctypes.c_void_p, ctypes.c_void_p)),
+    "set_rankings": (_I32, (_I32, ctypes.POINTER(_I64), _I64, *_WHY_ARGS)),
     "lu_factor_route": (_I32, (_I32, _I64, _I64, _I64, _I32, _I32, _I32, _I32, _I32)),
     "native": (_I32, ()),
     "native_architectures": (ctypes.c_char_p, ()),
@@ -239,6 +240,15 @@ class Library:
         """Settings of the overrides; negative numbers leave a limit as it is."""
         settings = _Settings(strict, lanes, memory_mib, stock)
         self._checked("the settings are refused", "configure", ctypes.byref(settings))
+
+    def set_rankings(self, op: str, numbers: Sequence[int] | None) -> None:
+        """Let lu_solve or eigh go by these rankings (``tables.own.numbers``); None: by those that
+        were compiled in. UserError with the reason if they are refused, which changes nothing.
+        """
+        given = None if numbers is None else (_I64 * len(numbers))(*numbers)
+        count = 0 if numbers is None else len(numbers)
+        what = f"the rankings of {op} are refused"
+        self._checked(what, "set_rankings", OPS.index(op), given, count)
 
     def prefer(self, preference: str) -> None:
         """Set torch's preferred library without torch's note that this is experimental."""

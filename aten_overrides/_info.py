@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aten_overrides import (
     __version__,
@@ -21,6 +21,9 @@ from aten_overrides import (
     _runtime,
 )
 from aten_overrides._errors import UserError
+
+if TYPE_CHECKING:
+    from aten_overrides.tables.own import Used
 
 ENVIRONMENT = (
     "ATEN_OVERRIDES",
@@ -53,19 +56,27 @@ def _gpus(torch: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _compiled() -> dict[str, dict[str, Any]]:
-    """The choices that are compiled into the package and read no table at run time."""
-    from aten_overrides.tables.eigh import table as eigh
-    from aten_overrides.tables.lu_solve import table as lu_solve
+def _choice(used: Used) -> dict[str, Any]:
+    meta = used.table.meta
+    return {
+        "gpu": used.table.gpu,
+        "problems": len(used.table.points),
+        **{key: str(meta.get(key, "")) for key in ("date", "torch", "record")},
+        "source": used.source,
+        "table": str(used.table.path),
+        "notes": list(used.notes),
+    }
 
-    found = {}
-    for name, table in (("lu_solve", lu_solve.load()), ("eigh", eigh.load())):
-        found[name] = {
-            "gpu": table.gpu,
-            "problems": len(table.points),
-            **{key: str(table.meta.get(key, "")) for key in ("date", "torch", "record")},
-        }
-    return found
+
+def _choices() -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Of lu_solve and eigh: what is compiled in, and what chooses on the GPU here."""
+    from aten_overrides.tables import own
+
+    gpu = _device.gpu()
+    return (
+        {op: _choice(own.compiled(op)) for op in own.OPS},
+        {op: _choice(own.for_gpu(op, gpu)) for op in own.OPS},
+    )
 
 
 def _native(library: dict[str, Any], gpus: list[dict[str, Any]]) -> dict[str, Any]:
@@ -136,11 +147,13 @@ def info() -> dict[str, Any]:
     Works without a GPU, on a CPU-only torch and without torch; never raises for what is missing,
     but says so under ``reason``.
     """
+    compiled, choices = _choices()
     result: dict[str, Any] = {
         "package": {"version": __version__, "path": str(Path(__file__).resolve().parent)},
         "python": platform.python_version(),
         "backends": [dataclasses.asdict(backend) for backend in _backends.BACKENDS],
-        "compiled_choices": _compiled(),
+        "compiled_choices": compiled,
+        "choices": choices,
         "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
     }
     try:
@@ -232,11 +245,11 @@ def text(facts: dict[str, Any]) -> str:
         if state["enabled"]
         else "not enabled"
     )
-    for op, choice in facts["compiled_choices"].items():
+    for op, choice in facts["choices"].items():
         lines.append(
-            f"choice for {op}: compiled in, fitted to {choice['problems']} problems on "
-            f"{choice['gpu']} ({choice['date']}), whatever the GPU"
+            f"choice for {op}: {choice['source']}; fitted to {choice['problems']} problems"
         )
+        lines += [f"  {note}" for note in choice["notes"]]
     lines.append(f"preferred library: {state['preference']}")
     for name, value in facts["environment"].items():
         lines.append(f"{name}={value}")

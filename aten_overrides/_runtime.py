@@ -17,6 +17,7 @@ from aten_overrides._errors import UserError
 from aten_overrides._names import LOOP_OPS
 
 OPS = tuple(_gpu.ENTRY_BITS)
+OPS_MEASURED = ("lu_factor", "lu_solve", "eigh")  # what calibrate measures
 # Left to torch from this release on, unless they are named: it has a batched route of its own.
 LEFT_SINCE = {"eigh": (2, 12)}
 MAX_LANES = 16
@@ -36,6 +37,7 @@ class Status:
     preference: str
     lanes: int
     notes: tuple[str, ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()  # of lu_solve and eigh: where theirs come from
 
     def __str__(self) -> str:
         mode = ", strict" if self.strict else ""
@@ -52,6 +54,9 @@ class _State:
     table_name = ""
     table_note = ""
     table_of: str | None = None  # the setting that the table belongs to
+    rankings: tuple[object, ...] = ()  # the files behind the rankings that the library has
+    choices: tuple[tuple[str, str], ...] = ()
+    choice_notes: tuple[str, ...] = ()
     status: Status | None = None
 
 
@@ -174,6 +179,43 @@ def _set_table(library: _gpu.Library, notes: list[str]) -> None:
         notes.append(f"the table: {_State.table_note}")
 
 
+def _changed(path: Path) -> int:
+    """When a file was changed, 0 if it has gone meanwhile."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _set_rankings(library: _gpu.Library, torch: Any, notes: list[str]) -> None:
+    """Give the library the rankings of lu_solve and eigh that were measured on this GPU, where
+    there are any; else those compiled in hold. A file that is wrong is told of and left out.
+    """
+    from aten_overrides import _device
+    from aten_overrides.tables import own
+
+    files = [path for op in own.OPS for path in sorted(own.folder(op).glob("*.json"))]
+    key = tuple((path, _changed(path)) for path in files)
+    if _State.rankings != key or not _State.choices:
+        gpu = _device.gpu()
+        told: list[str] = []
+        choices = []
+        for op in own.OPS:
+            used = own.for_gpu(op, gpu)
+            told += used.notes
+            try:
+                library.set_rankings(op, own.numbers(op, used.table) if used.own else None)
+                choices.append((op, used.source))
+            except (UserError, ValueError, ArithmeticError, LookupError) as error:
+                told.append(f"{used.table.path} is not used: {error}; {used.remedy} makes it again")
+                library.set_rankings(op, None)
+                choices.append((op, own.compiled(op).source))
+            if note := own.versions_note(used, str(torch.__version__)):
+                told.append(note)
+        _State.rankings, _State.choices, _State.choice_notes = key, tuple(choices), tuple(told)
+    notes += _State.choice_notes
+
+
 def _install(
     library: _gpu.Library,
     linalg: Path | None,
@@ -223,6 +265,7 @@ def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Sta
         notes: list[str] = []
         try:
             _set_table(library, notes)
+            _set_rankings(library, torch, notes)
             library.configure(
                 strict=strict, stock=stock_kind(torch), lanes=lanes, memory_mib=memory
             )
@@ -247,6 +290,7 @@ def enable(only: str | Iterable[str] | None = None, strict: bool = False) -> Sta
             preference=str(_preference.preferred_linalg_library()),
             lanes=library.limits()[0],
             notes=tuple(notes),
+            choices=_State.choices,
         )
         return _State.status
 

@@ -13,38 +13,13 @@ from typing import Any
 from aten_overrides._errors import UserError
 from aten_overrides._names import DTYPES
 from aten_overrides._select import Problem
+from aten_overrides.calibration.tasks import AnyTask, EighTask, SolveTask, Task
 
 FILE = Path(__file__).resolve().parent / "grids.json"
 OP = "lu_factor"
-ITEM_BYTES = {"float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
-# Real operations per operation, and what one of them costs against float32, roughly.
-_WEIGHT = {"float32": 1, "float64": 1, "complex64": 4, "complex128": 4}
-
-
-@dataclass(frozen=True)
-class Task:
-    """A problem of lu_factor in one dtype."""
-
-    dtype: str
-    problem: Problem
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the matrices."""
-        p = self.problem
-        return p.batch * p.m * p.n * ITEM_BYTES[self.dtype]
-
-    @property
-    def work(self) -> int:
-        """Operations, up to a factor."""
-        p = self.problem
-        return p.batch * p.m * p.n * min(p.m, p.n) * _WEIGHT[self.dtype]
-
-    def to_json(self) -> dict[str, Any]:
-        """The names of a table's point."""
-        p = self.problem
-        names = {"op": OP, "dtype": self.dtype, "batch": p.batch, "m": p.m, "n": p.n}
-        return {**names, "pivot": p.pivot}
+# The operations of a block, by that of the table that they are for.
+BLOCKS = {OP: (OP,), "lu_solve": ("lu_solve",), "eigh": ("eigh", "eigvalsh")}
+OPS = tuple(BLOCKS)
 
 
 @dataclass(frozen=True)
@@ -52,7 +27,7 @@ class Grid:
     """Tasks in the order in which they are measured, none of more than ``limit`` bytes."""
 
     name: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[AnyTask, ...]
     limit: int
 
     @property
@@ -75,12 +50,46 @@ def _numbers(block: dict[str, Any], key: str, path: Path) -> list[int]:
     return values
 
 
-def _tasks(block: Any, path: Path) -> Iterator[Task]:
-    if not isinstance(block, dict) or block.get("op") != OP:
-        raise _fail(path, f"a block must be an object with 'op': {OP!r}, found {block!r}")
-    dtypes, pivot = block.get("dtypes"), block.get("pivot")
+def _flags(block: dict[str, Any], key: str, path: Path) -> list[bool]:
+    values = block.get(key)
+    if not isinstance(values, list) or not values or any(type(v) is not bool for v in values):
+        raise _fail(path, f"{key!r} must be a list of true and false, found {values!r}")
+    return values
+
+
+def _op(block: Any, path: Path) -> str:
+    known = [name for names in BLOCKS.values() for name in names]
+    op = block.get("op") if isinstance(block, dict) else None
+    if op not in known:
+        raise _fail(path, f"a block must be an object with 'op': one of {known}, found {block!r}")
+    return str(op)
+
+
+def _tasks(block: Any, path: Path) -> Iterator[AnyTask]:
+    op = _op(block, path)
+    dtypes = block.get("dtypes")
     if not isinstance(dtypes, list) or not set(dtypes) <= set(DTYPES) or not dtypes:
         raise _fail(path, f"'dtypes' must be some of {', '.join(DTYPES)}, found {dtypes!r}")
+    if op == OP:
+        yield from _lu_tasks(block, path, dtypes)
+        return
+    sizes, batches = _numbers(block, "n", path), _numbers(block, "batch", path)
+    if op != "lu_solve":
+        for n, batch, dtype in itertools.product(sizes, batches, dtypes):
+            yield EighTask(op, dtype, batch, n)
+        return
+    columns = _numbers(block, "nrhs", path) if "nrhs" in block else []
+    as_many = block.get("as_many_as_rows", False)
+    if type(as_many) is not bool or not (columns or as_many):
+        raise _fail(path, "'nrhs' must be given, or 'as_many_as_rows': true")
+    for n, batch, dtype in itertools.product(sizes, batches, dtypes):
+        for transposed in _flags(block, "transposed", path):
+            for nrhs in dict.fromkeys([*columns, *([n] if as_many else [])]):
+                yield SolveTask(dtype, transposed, batch, n, nrhs)
+
+
+def _lu_tasks(block: dict[str, Any], path: Path, dtypes: list[str]) -> Iterator[Task]:
+    pivot = block.get("pivot")
     if not isinstance(pivot, bool):
         raise _fail(path, f"'pivot' must be true or false, found {pivot!r}")
     if "shapes" in block:
@@ -109,8 +118,9 @@ def _blocks(data: dict[str, Any], name: str, path: Path, seen: tuple[str, ...]) 
     yield from grid.get("blocks", [])
 
 
-def load(name: str) -> Grid:
-    """The grid of this name, or of a file: ``FILE.json:NAME`` or ``FILE.json`` for its "full".
+def load(name: str, op: str = OP) -> Grid:
+    """The grid of this name, or of a file: ``FILE.json:NAME`` or ``FILE.json`` for its "full";
+    the blocks for the table of ``op`` alone.
 
     Within a block the cheap tasks come first, whatever their dtype. UserError for an unknown name
     and for a file that is not valid.
@@ -129,10 +139,12 @@ def load(name: str) -> Grid:
     limit = limits.get("bytes") if isinstance(limits, dict) else None
     if type(limit) is not int or limit < 1:
         raise _fail(path, f"'limits' must name 'bytes' above 0, found {limits!r}")
-    tasks: dict[Task, None] = {}
+    tasks: dict[AnyTask, None] = {}
     for block in _blocks(data, wanted, path, ()):
+        if _op(block, path) not in BLOCKS[op]:
+            continue
         found = [task for task in _tasks(block, path) if task.bytes <= limit]
         tasks.update(dict.fromkeys(sorted(found, key=lambda task: task.work)))
     if not tasks:
-        raise _fail(path, f"grid {wanted!r} has no problem of at most {limit} bytes")
+        raise _fail(path, f"grid {wanted!r} has no problem of at most {limit} bytes for {op}")
     return Grid(name, tuple(tasks), limit)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aten_overrides._select import Problem
-from aten_overrides.calibration.grids import Task
+from aten_overrides.calibration.tasks import AnyTask, of_json
 
 SAMPLE_MS = 25.0  # of each back end and problem
 FEWEST, MOST = 3, 7  # samples
@@ -17,7 +16,9 @@ LONG_MS = 5.0  # if it takes so long
 HOPELESS = 6.0  # times the best library back end at a smaller problem: not measured
 LONGEST_MS = 400.0  # expected for one call: not measured
 LOOPS = ("looped_cusolver", "streamed_cusolver")
-LIBRARIES = ("batched_cublas", *LOOPS, "stock")
+OURS = ("batched_native", "blocked_native")  # always measured where they can run
+# Fall further behind with n, whatever the batch.
+BY_SIZE = ("batched_cublas", "jacobi_batched_cusolver")
 
 
 class Unusable(Exception):
@@ -25,12 +26,12 @@ class Unusable(Exception):
 
 
 class Bench(Protocol):
-    """Runs problems on a GPU."""
+    """Runs problems on a GPU: tasks of one operation."""
 
-    def backends(self, task: Task) -> Mapping[str, str]:
+    def backends(self, task: Any) -> Mapping[str, str]:
         """Every back end: empty if it can take the task, else why not."""
 
-    def prepare(self, task: Task) -> None:
+    def prepare(self, task: Any) -> None:
         """Make the input; the next calls of ``once`` are for this task. Unusable if it cannot."""
 
     def once(self, backend: str) -> float:
@@ -50,7 +51,7 @@ class Timing:
 class Result:
     """What was found out about a task: a time, or the reason why there is none, per back end."""
 
-    task: Task
+    task: AnyTask
     times: Mapping[str, Timing]
     left_out: Mapping[str, str]
 
@@ -65,14 +66,13 @@ class Result:
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Result:
         """From such a line. KeyError, TypeError or ValueError if it is not one."""
-        problem = Problem(raw["batch"], raw["m"], raw["n"], raw["pivot"])
         times = {
             name: Timing(
                 float(t["ms"]), (float(t["spread"][0]), float(t["spread"][1])), t["samples"]
             )
             for name, t in raw["times"].items()
         }
-        return Result(Task(raw["dtype"], problem), times, dict(raw["left_out"]))
+        return Result(of_json(raw), times, dict(raw["left_out"]))
 
 
 class History:
@@ -82,71 +82,66 @@ class History:
         self._by_shape: dict[tuple[object, ...], list[Result]] = {}
         self._by_batch: dict[tuple[object, ...], list[Result]] = {}  # square ones
 
-    @staticmethod
-    def _keys(task: Task) -> tuple[tuple[object, ...], tuple[object, ...]]:
-        p = task.problem
-        return (task.dtype, p.pivot, p.m, p.n), (task.dtype, p.pivot, p.batch)
-
     def add(self, result: Result) -> None:
         """Remember a result."""
-        shape, batch = self._keys(result.task)
-        self._by_shape.setdefault(shape, []).append(result)
-        if result.task.problem.m == result.task.problem.n:
-            self._by_batch.setdefault(batch, []).append(result)
+        self._by_shape.setdefault(result.task.over_batch[0], []).append(result)
+        if result.task.over_size is not None:
+            self._by_batch.setdefault(result.task.over_size[0], []).append(result)
 
-    def _smaller(self, task: Task, backend: str) -> tuple[Result | None, Result | None]:
+    def _smaller(self, task: AnyTask, backend: str) -> tuple[Result | None, Result | None]:
         """The nearest results with a time of the back end: of a smaller batch at the same shape,
         and of a smaller n at the same batch.
         """
-        shape, batch = self._keys(task)
-        p = task.problem
-        fewer = [
-            r
+        shape, batch = task.over_batch
+        fewer: list[tuple[int, Result]] = [
+            (r.task.over_batch[1], r)
             for r in self._by_shape.get(shape, [])
-            if r.task.problem.batch < p.batch and backend in r.times
+            if r.task.over_batch[1] < batch and backend in r.times
         ]
-        smaller = [
-            r
-            for r in self._by_batch.get(batch, [])
-            if p.m == p.n and r.task.problem.n < p.n and backend in r.times
+        smaller: list[tuple[int, Result]] = []
+        if task.over_size is not None:
+            line, size = task.over_size
+            for r in self._by_batch.get(line, []):
+                there = r.task.over_size
+                if there is not None and there[1] < size and backend in r.times:
+                    smaller.append((there[1], r))
+        nearest: list[Result | None] = [
+            max(found, key=lambda pair: pair[0])[1] if found else None for found in (fewer, smaller)
         ]
-        return (
-            max(fewer, key=lambda r: r.task.problem.batch, default=None),
-            max(smaller, key=lambda r: r.task.problem.n, default=None),
-        )
+        return nearest[0], nearest[1]
 
     @staticmethod
     def _behind(result: Result | None, backend: str) -> float:
         if result is None:
             return 0.0
         own = result.times[backend].ms
-        rivals = [t.ms for name, t in result.times.items() if name in LIBRARIES]
+        rivals = [t.ms for name, t in result.times.items() if name not in OURS]
         return own / min(rivals)
 
-    def hopeless(self, task: Task, backend: str) -> str:
+    def hopeless(self, task: AnyTask, backend: str) -> str:
         """Why the back end need not be tried; empty if it should be. Our kernels always are.
 
-        A loop over the matrices falls further behind with the batch, cuBLAS with n; the others
+        A loop over the matrices falls further behind with the batch, BY_SIZE with n; the others
         count as lost only where they were in both directions.
         """
-        if backend not in LIBRARIES:
+        if backend in OURS:
             return ""
         batch, size = self._smaller(task, backend)
         behind_batch, behind_size = self._behind(batch, backend), self._behind(size, backend)
-        behind = {
-            "batched_cublas": behind_size,
-            "stock": min(behind_batch, behind_size),
-        }.get(backend, behind_batch)
+        if backend in LOOPS:
+            behind = behind_batch
+        else:
+            behind = behind_size if backend in BY_SIZE else min(behind_batch, behind_size)
         if behind >= HOPELESS:
             return f"{behind:.0f} times behind the best library back end at a smaller problem"
         if backend in LOOPS and batch is not None:
-            ms = batch.times[backend].ms * task.problem.batch / batch.task.problem.batch
+            ms = batch.times[backend].ms * task.over_batch[1] / batch.task.over_batch[1]
             if ms > LONGEST_MS:
                 return f"about {ms:.0f} ms expected from a smaller batch"
         return ""
 
 
-def measure(bench: Bench, task: Task, history: History) -> Result:
+def measure(bench: Bench, task: AnyTask, history: History) -> Result:
     """Time every back end that is worth it. Rounds are interleaved, so that a change of the clock
     rate meets all alike; the first call of each is a warm-up.
     """

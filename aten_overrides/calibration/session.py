@@ -86,8 +86,7 @@ def run(
                 continue
             if clock() - begun >= budget:
                 break
-            p = task.problem
-            progress.show(done, clock() - begun, f"{task.dtype} {p.batch} x {p.m} x {p.n}")
+            progress.show(done, clock() - begun, task.label)
             result = measure(bench, task, history)
             state.add(result)
             history.add(result)

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from aten_overrides._errors import UserError
-from aten_overrides.calibration.grids import Task
 from aten_overrides.calibration.measuring import Result
+from aten_overrides.calibration.tasks import AnyTask
 
 MADE_BY = "aten-overrides calibrate"
 FORMAT = 1
@@ -24,7 +24,7 @@ class State:
 
     def __init__(self, path: Path, setup: Mapping[str, Any], *, restart: bool = False) -> None:
         self.path = path
-        self.results: dict[Task, Result] = {}
+        self.results: dict[AnyTask, Result] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[str] = path.open("a+", encoding="utf-8")

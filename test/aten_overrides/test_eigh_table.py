@@ -83,7 +83,12 @@ def test_a_wrong_record_is_refused(
 
 def test_a_wrong_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    for text, words in (("{", "cannot be read"), ('{"format": 9}', "format 9"), ("[]", "no table")):
+    for text, words in (
+        ("{", "cannot be read"),
+        ('{"format": 9}', "format 9"),
+        ("[]", "found list"),
+        ('{"format": 1}', "no table"),
+    ):
         path.write_text(text)
         with pytest.raises(UserError, match=words):
             table.load(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -86,7 +87,8 @@ def test_what_is_chosen_is_never_rejected(
     transposed: bool,
     regular: bool,
 ) -> None:
-    library, how = _select.load(), {"transposed": transposed, "regular": regular}
+    library = _select.load()
+    how: dict[str, Any] = {"transposed": transposed, "regular": regular}
     chosen = library.lu_solve(dtype, sizes, preference, facts, **how)
     taken = [
         name
@@ -107,8 +109,8 @@ def test_unknown_numbers() -> None:
     good = [0, 0, 4, 4, 1, 0, 1, 0, 4, 1, 0, 1, 8192]
     for at, wrong in ((0, -1), (0, 7), (1, 4), (7, 5), (11, 4)):
         arguments = [*good[:at], wrong, *good[at + 1 :]]
-        assert library.call("lu_solve_rejected", *arguments) == b"unknown"
-    assert library.call("lu_solve_rejected", *good) is None
+        assert library.call("lu_solve_rejected", None, *arguments) == b"unknown"
+    assert library.call("lu_solve_rejected", None, *good) is None
 
 
 def invented() -> SolveTable:

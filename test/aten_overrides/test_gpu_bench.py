@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from fake_gpu import Event, torch_without_gpu
 
 from aten_overrides import _gpu, _runtime
 from aten_overrides._errors import UserError
 from aten_overrides._select import Native, Problem
 from aten_overrides.calibration import gpu_bench
 from aten_overrides.calibration.gpu_bench import GpuBench
-from aten_overrides.calibration.grids import ITEM_BYTES, Task
 from aten_overrides.calibration.measuring import Unusable
+from aten_overrides.calibration.tasks import ITEM_BYTES, Task
 
 LIMIT = 1 << 16
 ROUTES = {"batched_cublas": 0, "looped_cusolver": 1, "streamed_cusolver": 2, "stock": 3,
           "batched_native": 4}  # fmt: skip
-
-
-class Event:
-    """A clock that stands for the GPU's: a call takes 0.05 ms."""
-
-    now = 0.0
-
-    def __init__(self, enable_timing: bool) -> None:
-        assert enable_timing
-
-    def record(self) -> None:
-        self.at = Event.now
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, end: Event) -> float:
-        return end.at - self.at
 
 
 class Library:
@@ -82,10 +63,8 @@ class Library:
 def bench_of(
     library: Library, monkeypatch: pytest.MonkeyPatch, stock: int = _gpu.STOCK_MAGMA
 ) -> GpuBench:
-    cuda = SimpleNamespace(Event=Event, _sleep=lambda cycles: None, empty_cache=lambda: None,
-                           OutOfMemoryError=torch.cuda.OutOfMemoryError)  # fmt: skip
     names = ("Generator", "randn", "empty", "empty_like", "int32", *ITEM_BYTES)
-    proxy = SimpleNamespace(cuda=cuda, **{name: getattr(torch, name) for name in names})
+    proxy = torch_without_gpu(*names)
     monkeypatch.setattr(_runtime, "stock_kind", lambda torch: stock)
     made: Any = library
     return GpuBench(proxy, made, 4, LIMIT, device="cpu")

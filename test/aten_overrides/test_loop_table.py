@@ -10,7 +10,8 @@ import pytest
 
 from aten_overrides._errors import UserError
 from aten_overrides._loops import LoopQuestion
-from aten_overrides.tables.loops import fit, gains, generate, predict
+from aten_overrides._names import DTYPES
+from aten_overrides.tables.loops import fit, gains, generate, patch, predict
 from aten_overrides.tables.loops import table as tables
 from aten_overrides.tables.loops.table import LoopTable, Point
 
@@ -172,3 +173,48 @@ def test_the_generator_writes_and_compares(tmp_path: Path) -> None:
     assert generate.main([*given, "--check"]) == 0
     header.write_text("other")
     assert generate.main([*given, "--check"]) == 1
+
+
+def test_both_headers_are_those_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate.main(["--check"]) == 0
+    assert capsys.readouterr().out.count("up to date") == 2
+    assert generate.PATCH.parent.name == "linalg" and generate.HEADER.parent.name == "select"
+
+
+def test_a_patch_header_that_differs_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "LoopThresholds.h"
+    other.write_text(generate.PATCH.read_text().replace("Geqrf, 64,", "Geqrf, 65,"))
+    assert generate.main(["--patch-output", str(other), "--check"]) == 1
+    assert "differs from what is generated" in capsys.readouterr().err
+
+
+def gain(times: float, n: int = 64, batch: int = 4, pair: float | None = 2.0) -> list[patch.Gain]:
+    return [patch.Gain(dtype, batch, n, times, pair) for dtype in DTYPES]
+
+
+def test_the_patches_thresholds() -> None:
+    never = patch.NEVER
+    assert patch.threshold_of(gain(1.05)) == never
+    assert patch.threshold_of(gain(1.2)) == patch.Threshold(64, 2, patch.ANY)
+    assert patch.threshold_of(gain(1.2, pair=1.0)) == patch.Threshold(64, 4, patch.ANY)
+    assert patch.threshold_of(gain(1.2, pair=None)) == patch.Threshold(64, 2, patch.ANY)
+    assert patch.threshold_of(gain(1.0) + gain(2.0, n=128)).least_n == 128
+    assert patch.threshold_of(gain(2.0) + gain(1.0, n=128)) == never
+    some = [g for g in gain(2.0, n=32) if g.dtype == "float32"]  # not every dtype
+    assert patch.threshold_of(some + gain(2.0)).least_n == 64
+    behind = gain(2.0) + gain(0.5, batch=64)
+    assert patch.threshold_of(behind) == patch.Threshold(64, 2, 4)
+    one_bad = [*gain(3.0), patch.Gain("float32", 4, 64, 0.8, 2.0)]
+    assert patch.threshold_of(one_bad) == never
+
+
+def test_a_patch_header_without_a_table_has_no_loop_on() -> None:
+    from aten_overrides.tables.eigh.table import load
+
+    text = patch.header("m", LoopTable(), load())
+    rows = [line for line in text.splitlines() if line.startswith("    {Loop::")]
+    assert len(rows) == len(patch.LOOPS)
+    assert all("kNever, kNever, kAny}," in line for line in rows)
+    assert "Nothing has been measured yet" in text

@@ -101,7 +101,7 @@ def test_later_records_replace_and_are_of_one_machine(tmp_path: Path) -> None:
     ("point", "words"),
     [
         (row(N, -1.0), "takes -1.0 ms"),
-        (row(N, 1.0, batch=0), "sizes"),
+        (row(N, 1.0, batch=0), "batch 0"),
         (row(N, 1.0, dtype="int8"), "no dtype"),
         (row(N, 1.0, operation="X"), "lacks"),
     ],

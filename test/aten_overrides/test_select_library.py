@@ -13,7 +13,7 @@ import pytest
 from aten_overrides import _compile, _select
 from aten_overrides._errors import UserError
 from aten_overrides._names import BACKENDS
-from aten_overrides._select import Facts, Problem
+from aten_overrides._select import Facts, Problem, calls
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,7 +132,7 @@ def test_a_damaged_library_is_named(tmp_path: Path) -> None:
 def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     path = _compile.build(_select.LIBRARY, _select.ALL_UNITS)
     _select.Library(path)
-    monkeypatch.setattr(_select, "BACKENDS", (*BACKENDS, "batched_future"))
+    monkeypatch.setattr(calls, "BACKENDS", (*BACKENDS, "batched_future"))
     with pytest.raises(UserError, match=r"is of another version: .*remove the file"):
         _select.Library(path)
 
@@ -148,7 +148,7 @@ def test_only_our_names_are_exported() -> None:
         ["nm", "-D", "--defined-only", str(path)], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     strong = {line.split()[2] for line in listed if line.split()[1] in "TDBR"}
-    assert strong == {f"{_select.LIBRARY}_{name}" for name in _select._SIGNATURES}
+    assert strong == {f"{_select.LIBRARY}_{name}" for name in calls._SIGNATURES}
 
 
 def test_tables_are_freed_and_kept_apart() -> None:

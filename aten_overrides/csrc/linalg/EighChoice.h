@@ -126,8 +126,17 @@ constexpr int64_t n_of(const Segment& segment) noexcept {
   return segment.from_n;
 }
 
-constexpr Ranking ranking_of(Dtype dtype, const Problem& problem) noexcept {
-  const Rows& rows = kRows[static_cast<int>(dtype)][problem.vectors ? 1 : 0];
+// Rankings and streams by dtype, without eigenvectors and with them.
+struct Measured {
+  const Rows (*rows)[2];
+  const int64_t (*lanes_from)[2];
+};
+
+inline constexpr Measured kMeasured{kRows, kLanesFrom};
+
+constexpr Ranking ranking_of(
+    Dtype dtype, const Problem& problem, const Measured& measured = kMeasured) noexcept {
+  const Rows& rows = measured.rows[static_cast<int>(dtype)][problem.vectors ? 1 : 0];
   const Row& row = last_from(rows.data, rows.count, problem.batch, batch_of);
   return last_from(row.segments, row.count, problem.n, n_of).ranking;
 }
@@ -138,13 +147,17 @@ constexpr Ranking ranking_of(Dtype dtype, const Problem& problem) noexcept {
 // | Cusolver, Cublas | the same: all back ends are cuSOLVER's, cuBLAS has no such routine   |
 // | Magma           | the build's own function, which hands the call to MAGMA              |
 constexpr Backend choose(
-    Dtype dtype, const Problem& problem, Preference preference, const Facts& facts) noexcept {
+    Dtype dtype,
+    const Problem& problem,
+    Preference preference,
+    const Facts& facts,
+    const Measured& measured = kMeasured) noexcept {
   if (preference == Preference::Magma) {
     return Backend::Stock;
   }
-  const bool streams = problem.n >= kLanesFrom[static_cast<int>(dtype)][problem.vectors ? 1 : 0] &&
-                       feasible(problem, Backend::StreamedCusolver, facts).ok;
-  const Ranking ranking = ranking_of(dtype, problem);
+  const int64_t from = measured.lanes_from[static_cast<int>(dtype)][problem.vectors ? 1 : 0];
+  const bool streams = problem.n >= from && feasible(problem, Backend::StreamedCusolver, facts).ok;
+  const Ranking ranking = ranking_of(dtype, problem, measured);
   for (const Backend ranked : ranking.order) {
     const Backend backend =
         ranked == Backend::LoopedCusolver && streams ? Backend::StreamedCusolver : ranked;

@@ -1,4 +1,5 @@
-"""Make LoopThresholds.h of the table, and the table of a timing record.
+"""Make both LoopThresholds.h, the package's and the patches', of the table, and the table of a
+timing record.
 
 python -m aten_overrides.tables.loops.generate --record RECORD --write
 python -m aten_overrides.tables.loops.generate --check
@@ -15,7 +16,9 @@ from pathlib import Path
 
 from aten_overrides._names import DTYPES
 from aten_overrides.tables import command
+from aten_overrides.tables.eigh import table as eigh_tables
 from aten_overrides.tables.loops import fit as fitting
+from aten_overrides.tables.loops import patch
 from aten_overrides.tables.loops.table import (
     DEFAULT,
     FOLDER,
@@ -27,6 +30,7 @@ from aten_overrides.tables.loops.table import (
 )
 
 HEADER = FOLDER.parents[1] / "csrc" / "package" / "select" / "LoopThresholds.h"
+PATCH = FOLDER.parents[1] / "csrc" / "linalg" / "LoopThresholds.h"
 MODULE = "aten_overrides.tables.loops.generate"
 WIDTH = 100
 _RIVALS = {
@@ -145,10 +149,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def add(parser: argparse.ArgumentParser) -> None:
         command.add_records(parser, DEFAULT, HEADER)
+        parser.add_argument(
+            "--patch-output",
+            type=Path,
+            help="the patches' header; default: ATen's, beside another --output its name with "
+            "-linalg",
+        )
 
     def texts(options: argparse.Namespace) -> dict[Path, str]:
         table = from_records(options.record) if options.record else load(options.table)
-        made = {options.output: header(table)}
+        own = options.output
+        other = PATCH if own == HEADER else own.with_name(f"{own.stem}-linalg{own.suffix}")
+        made = {
+            own: header(table),
+            options.patch_output or other: patch.header(MODULE, table, eigh_tables.load()),
+        }
         return made | ({options.table: render(table)} if options.record else {})
 
     return command.run(MODULE, __doc__, arguments, add, texts)

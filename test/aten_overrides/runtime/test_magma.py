@@ -40,7 +40,7 @@ taken.before = {}
 
 # A table that is for MAGMA wherever it may be taken.
 @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, *[ctypes.c_int64] * 3,
-                  *[ctypes.c_int32] * 6, ctypes.POINTER(_select._Report))
+                  *[ctypes.c_int32] * 6, ctypes.POINTER(_select.Report))
 def chooser(table, dtype, batch, m, n, pivot, preference, lanes, stock, capturing, native, report):
     report.contents.by_table = 3 if stock and not capturing else 1
     return 0

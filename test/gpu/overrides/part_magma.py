@@ -57,7 +57,7 @@ _CHOOSER = ctypes.CFUNCTYPE(
     ctypes.c_int32,
     *[ctypes.c_int64] * 3,
     *[ctypes.c_int32] * 6,
-    ctypes.POINTER(_select._Report),
+    ctypes.POINTER(_select.Report),
 )
 
 

@@ -8,6 +8,7 @@
 #include "NativeLu.h"
 #include "Observe.h"
 #include "Plan.h"
+#include "UserRankings.h"
 
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
@@ -115,6 +116,11 @@ int32_t aten_overrides_gpu_configure(
 
 void aten_overrides_gpu_set_table(aten_overrides_gpu_chooser chooser, const void* table) noexcept {
   gpu::set_table(chooser, table);
+}
+
+int32_t aten_overrides_gpu_set_rankings(
+    int32_t op, const int64_t* numbers, int64_t count, char* why, int32_t why_size) noexcept {
+  return guarded(why, why_size, [&] { return gpu::set_rankings(op, numbers, count); });
 }
 
 int32_t aten_overrides_gpu_lu_factor_route(

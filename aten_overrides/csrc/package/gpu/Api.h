@@ -9,7 +9,7 @@
 #define ATEN_OVERRIDES_GPU_API extern "C" __attribute__((visibility("default")))
 
 // Raised whenever a structure or function below changes.
-constexpr int32_t kAtenOverridesGpuApi = 4;
+constexpr int32_t kAtenOverridesGpuApi = 5;
 
 // One call of an operation, or the common part of many.
 struct aten_overrides_gpu_call {
@@ -105,6 +105,12 @@ ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_configure(
 // outlive every call that is under way, so they are never freed.
 ATEN_OVERRIDES_GPU_API void aten_overrides_gpu_set_table(
     aten_overrides_gpu_chooser chooser, const void* table) noexcept;
+
+// Rankings measured on the user's own GPU, of an operation by its number (1 lu_solve, 4 eigh and
+// eigvalsh): the numbers of csrc/package/select/Rankings.h, which are copied. Null: those compiled
+// in again. Refused ones change nothing.
+ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_set_rankings(
+    int32_t op, const int64_t* numbers, int64_t count, char* why, int32_t why_size) noexcept;
 
 // The route that lu_factor would take now on the current device; -1 for unknown values.
 ATEN_OVERRIDES_GPU_API int32_t aten_overrides_gpu_lu_factor_route(

@@ -7,6 +7,7 @@
 #include "Observe.h"
 #include "Pointers.h"
 #include "SymmetricEigen.h"
+#include "UserRankings.h"
 
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
@@ -239,7 +240,7 @@ Route choose_eigh_route(
   const auto known = preference == choice::Preference::Native
                          ? eigh::Preference::Default  // no kernel of ours does this
                          : static_cast<eigh::Preference>(preference);
-  return route_of_eigh(eigh::choose(dtype, problem, known, facts));
+  return route_of_eigh(eigh::choose(dtype, problem, known, facts, measured_eigh()));
 }
 
 void eigh_kernel(

@@ -3,6 +3,7 @@
 #include "MagmaLimits.h"
 #include "NativeLu.h"
 #include "NativeSolve.h"
+#include "UserRankings.h"
 
 #include <ATen/native/cuda/linalg/CUDASolverLanes.h>
 
@@ -79,7 +80,8 @@ Plan plan_lu_solve(
     const bool can = lu_solve::feasible(problem, asked, facts).ok;
     plan.route = plan.wanted = can ? route_of(asked) : Route::BatchedCublas;
   } else {
-    const Backend wanted = lu_solve::choose(dtype, problem, preference, facts);
+    const lu_solve::Measured measured = measured_lu_solve();
+    const Backend wanted = lu_solve::choose(dtype, problem, preference, facts, measured);
     plan.route = plan.wanted = route_of(wanted);
     if (wanted == Backend::Stock && preference != Preference::Magma) {
       auto captured = facts;
@@ -89,7 +91,7 @@ Plan plan_lu_solve(
         plan.capturing = is_capturing() ? 1 : 0;
         if (plan.capturing != 0) {
           plan.reason = possible.reason;
-          plan.route = route_of(lu_solve::choose(dtype, problem, preference, captured));
+          plan.route = route_of(lu_solve::choose(dtype, problem, preference, captured, measured));
         }
       }
     }

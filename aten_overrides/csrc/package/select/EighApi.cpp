@@ -1,6 +1,7 @@
 #include "EighApi.h"
 
 #include "Choice.h"
+#include "RankingsHandle.h"
 
 #include <ATen/native/cuda/linalg/EighChoice.h>
 
@@ -16,6 +17,7 @@ bool known(int32_t backend) {
 }  // namespace
 
 int32_t aten_overrides_select_eigh(
+    const aten_overrides_select_rankings* rankings,
     int32_t dtype,
     int64_t batch,
     int64_t n,
@@ -36,7 +38,8 @@ int32_t aten_overrides_select_eigh(
       static_cast<eigh::Dtype>(dtype),
       {batch, n, vectors != 0},
       wanted,
-      {lanes, batched != 0, stock != 0, capturing != 0}));
+      {lanes, batched != 0, stock != 0, capturing != 0},
+      aten_overrides::rankings::eigh_of(rankings)));
 }
 
 const char* aten_overrides_select_eigh_infeasible(

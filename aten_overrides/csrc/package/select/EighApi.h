@@ -3,11 +3,13 @@
 // C interface of the choice for eigh and eigvalsh. Integers are those of EighBackend.h and
 // LinalgChoice.h; `vectors` 0 is eigvalsh; `batched`: cuSOLVER has XsyevBatched.
 
-#include "TableApi.h"
+#include "RankingsApi.h"
 
 // The back end that the thresholds take, or -1 when dtype or preference is unknown. The preference
-// for our own kernels is the default here: there are none.
+// for our own kernels is the default here: there are none. `rankings`: those of the user's own GPU,
+// null for those compiled in.
 ATEN_OVERRIDES_SELECT_API int32_t aten_overrides_select_eigh(
+    const aten_overrides_select_rankings* rankings,
     int32_t dtype,
     int64_t batch,
     int64_t n,

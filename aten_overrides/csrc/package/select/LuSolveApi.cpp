@@ -1,6 +1,7 @@
 #include "LuSolveApi.h"
 
 #include "LuSolveChoice.h"
+#include "RankingsHandle.h"
 
 namespace choice = aten_overrides::choice;
 namespace lu_solve = aten_overrides::lu_solve;
@@ -28,6 +29,7 @@ lu_solve::Facts facts_of(
 }  // namespace
 
 int32_t aten_overrides_select_lu_solve(
+    const aten_overrides_select_rankings* rankings,
     int32_t dtype,
     int64_t batch,
     int64_t n,
@@ -47,10 +49,12 @@ int32_t aten_overrides_select_lu_solve(
       static_cast<choice::Dtype>(dtype),
       {batch, n, nrhs, transposed != 0, regular != 0},
       static_cast<choice::Preference>(preference),
-      facts_of(lanes, stock, capturing, native, most_rows)));
+      facts_of(lanes, stock, capturing, native, most_rows),
+      aten_overrides::rankings::lu_solve_of(rankings)));
 }
 
 const char* aten_overrides_select_lu_solve_rejected(
+    const aten_overrides_select_rankings* rankings,
     int32_t backend,
     int32_t dtype,
     int64_t batch,
@@ -72,7 +76,8 @@ const char* aten_overrides_select_lu_solve_rejected(
       {batch, n, nrhs, transposed != 0, regular != 0},
       static_cast<lu_solve::Backend>(backend),
       static_cast<choice::Preference>(preference),
-      facts_of(lanes, stock, capturing, native, most_rows));
+      facts_of(lanes, stock, capturing, native, most_rows),
+      aten_overrides::rankings::lu_solve_of(rankings));
   return answer.ok ? nullptr : answer.reason;
 }
 

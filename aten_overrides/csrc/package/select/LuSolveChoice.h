@@ -149,8 +149,21 @@ constexpr Ranking unmeasured(Dtype dtype, const Problem& problem, bool libraries
   return {{first, second, B::Stock, B::BatchedCublas, B::TriangularCublas, B::LoopedCusolver}};
 }
 
-constexpr Ranking ranking_of(Dtype dtype, const Problem& problem, bool libraries) noexcept {
-  const Rows& rows = kRows[static_cast<int>(dtype)][problem.transposed ? 1 : 0];
+// Rankings by dtype, without transposition and with it, and by dtype the n from which streams take
+// the place of the loop.
+struct Measured {
+  const Rows (*rows)[2];
+  const int64_t* lanes_from;
+};
+
+inline constexpr Measured kMeasured{kRows, kLanesFrom};
+
+constexpr Ranking ranking_of(
+    Dtype dtype,
+    const Problem& problem,
+    bool libraries,
+    const Measured& measured = kMeasured) noexcept {
+  const Rows& rows = measured.rows[static_cast<int>(dtype)][problem.transposed ? 1 : 0];
   const Row* const row = row_of(rows, problem);
   if (row == nullptr) {
     return unmeasured(dtype, problem, libraries);
@@ -189,8 +202,12 @@ constexpr const char* left_out(Backend backend, Preference preference, bool ours
 }
 
 // Whether loops over the batch are dealt out to streams.
-constexpr bool on_streams(Dtype dtype, const Problem& problem, const Facts& facts) noexcept {
-  return problem.n >= kLanesFrom[static_cast<int>(dtype)] &&
+constexpr bool on_streams(
+    Dtype dtype,
+    const Problem& problem,
+    const Facts& facts,
+    const Measured& measured = kMeasured) noexcept {
+  return problem.n >= measured.lanes_from[static_cast<int>(dtype)] &&
          feasible(problem, Backend::StreamedCusolver, facts).ok;
 }
 
@@ -202,7 +219,11 @@ constexpr bool on_streams(Dtype dtype, const Problem& problem, const Facts& fact
 // | Magma      | the wheel's own function                                 |
 // | Native     | our kernels where they can run; elsewhere as Default     |
 constexpr Backend choose(
-    Dtype dtype, const Problem& problem, Preference preference, const Facts& facts) noexcept {
+    Dtype dtype,
+    const Problem& problem,
+    Preference preference,
+    const Facts& facts,
+    const Measured& measured = kMeasured) noexcept {
   if (preference == Preference::Magma) {
     return Backend::Stock;
   }
@@ -210,12 +231,12 @@ constexpr Backend choose(
     return Backend::BatchedCublas;
   }
   const bool ours = preference == Preference::Native && ours_can_run(problem, facts);
-  const Ranking ranking = ranking_of(dtype, problem, preference == Preference::Cusolver);
+  const Ranking ranking = ranking_of(dtype, problem, preference == Preference::Cusolver, measured);
   for (const Backend ranked : ranking.order) {
     if (*left_out(ranked, preference, ours) != '\0' || !feasible(problem, ranked, facts).ok) {
       continue;
     }
-    return ranked == Backend::LoopedCusolver && on_streams(dtype, problem, facts)
+    return ranked == Backend::LoopedCusolver && on_streams(dtype, problem, facts, measured)
                ? Backend::StreamedCusolver
                : ranked;
   }
@@ -228,7 +249,8 @@ constexpr Feasibility considered(
     const Problem& problem,
     Backend backend,
     Preference preference,
-    const Facts& facts) noexcept {
+    const Facts& facts,
+    const Measured& measured = kMeasured) noexcept {
   if (preference == Preference::Magma && backend == Backend::Stock) {
     return {true, ""};  // whatever it does with the problem
   }
@@ -240,7 +262,7 @@ constexpr Feasibility considered(
   if (*out != '\0') {
     return {false, out};
   }
-  const bool streams = on_streams(dtype, problem, facts);
+  const bool streams = on_streams(dtype, problem, facts, measured);
   if (backend == Backend::StreamedCusolver && !streams) {
     return {false, "for so few rows the loop stays on one stream"};
   }
