@@ -94,7 +94,7 @@ def test_each_patch_that_is_composed_has_a_text(
         assert all(f"`{path}` (+" in shown.out for path in paths)
         before |= paths
         # What was measured was the patch for another base, if any: said before the tables.
-        said = ("Measured: not in this form", "Its header says: not in", "Its header says: none")
+        said = ("Measured: composed on", "Its header says: composed on", "Its header says: none")
         assert any(text in shown.out for text in said)
 
 
