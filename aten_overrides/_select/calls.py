@@ -106,9 +106,14 @@ class Calls:
         """Call the library's function of this name."""
         return self._functions[name](*arguments)
 
+    def _text(self, name: str, *arguments: object) -> str | None:
+        """What a function that gives a text says, None if it gives none."""
+        said = self.call(name, *arguments)
+        return None if said is None else str(said.decode())
+
     def _names(self, function: str) -> tuple[str, ...]:
         """What the function says for 0, 1, ... up to the first number without a name."""
         names: list[str] = []
-        while (name := self.call(function, len(names))) is not None:
-            names.append(str(name.decode()))
+        while (name := self._text(function, len(names))) is not None:
+            names.append(name)
         return tuple(names)

@@ -47,8 +47,7 @@ class EighCalls(Calls):
         batch, _, n, _ = unpack(problem)
         number = EIGH_BACKENDS.index(backend)
         given = (True, facts.lanes, batched, facts.stock, facts.capturing)
-        reason = self.call("eigh_infeasible", number, batch, n, *given)
-        return None if reason is None else str(reason.decode())
+        return self._text("eigh_infeasible", number, batch, n, *given)
 
     def eigh_per_call(self, backend: str, batch: int, n: int) -> int:
         """How many matrices one call of a batched routine gets."""

@@ -19,8 +19,7 @@ class LoopCalls(Calls):
     def loop_infeasible(self, backend: str, question: LoopQuestion) -> str | None:
         """Why a back end cannot take a problem of LOOP_OPS, or None if it can."""
         number = LOOP_BACKENDS.index(backend)
-        reason = self.call("loop_infeasible", ctypes.byref(question.raw()), number)
-        return None if reason is None else str(reason.decode())
+        return self._text("loop_infeasible", ctypes.byref(question.raw()), number)
 
     def loop_rival(self, question: LoopQuestion) -> str:
         """What torch's own function does with a problem: one of LOOP_RIVALS."""

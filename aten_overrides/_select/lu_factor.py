@@ -28,7 +28,7 @@ class LuFactorCalls(Calls):
         self, op: str, dtype: str, backend: str, problem: Problem, facts: Facts
     ) -> str | None:
         """Why the back end cannot take the problem, or None if it can."""
-        reason = self.call(
+        return self._text(
             "infeasible",
             OPS.index(op),
             DTYPES.index(dtype),
@@ -36,7 +36,6 @@ class LuFactorCalls(Calls):
             *unpack(problem),
             *unpack_facts(facts),
         )
-        return None if reason is None else str(reason.decode())
 
     def by_thresholds(self, dtype: str, problem: Problem, preference: str, facts: Facts) -> str:
         """The back end that ATen's thresholds take for an LU factorization."""

@@ -8,6 +8,19 @@ from aten_overrides._select.facts import Facts, unpack_facts
 from aten_overrides._select.rankings import Rankings, handle_of
 
 
+def _numbers(
+    dtype: str,
+    sizes: tuple[int, int, int],
+    way: tuple[bool, bool],
+    preference: str,
+    facts: Facts,
+    most_rows: int,
+) -> tuple[int, ...]:
+    """A question as the library's arguments; ``way``: transposed, regular."""
+    asked = (*way, PREFERENCES.index(preference), *unpack_facts(facts), most_rows)
+    return (DTYPES.index(dtype), *sizes, *asked)
+
+
 class LuSolveCalls(Calls):
     """Questions about lu_solve."""
 
@@ -27,8 +40,8 @@ class LuSolveCalls(Calls):
         item % (number of factors) serves item; ``most_rows``: up to which our kernels have room;
         ``rankings``: in place of those compiled in.
         """
-        way = (transposed, regular, PREFERENCES.index(preference))
-        given = (DTYPES.index(dtype), *sizes, *way, *unpack_facts(facts), most_rows)
+        way = (transposed, regular)
+        given = _numbers(dtype, sizes, way, preference, facts, most_rows)
         return LU_SOLVE_BACKENDS[self.call("lu_solve", handle_of(rankings), *given)]
 
     def lu_solve_rejected(
@@ -45,11 +58,10 @@ class LuSolveCalls(Calls):
         rankings: Rankings | None = None,
     ) -> str | None:
         """Why ``lu_solve`` leaves a back end out of account; None if it does not."""
-        way = (transposed, regular, PREFERENCES.index(preference))
-        given = (DTYPES.index(dtype), *sizes, *way, *unpack_facts(facts), most_rows)
+        way = (transposed, regular)
+        given = _numbers(dtype, sizes, way, preference, facts, most_rows)
         number = LU_SOLVE_BACKENDS.index(backend)
-        reason = self.call("lu_solve_rejected", handle_of(rankings), number, *given)
-        return None if reason is None else str(reason.decode())
+        return self._text("lu_solve_rejected", handle_of(rankings), number, *given)
 
     def lu_solve_backend_names(self) -> tuple[str, ...]:
         """Names of lu_solve's back ends in the library's own order."""

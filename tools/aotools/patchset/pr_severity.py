@@ -73,9 +73,13 @@ def _band(low: int, high: int) -> str:
     return f"{low}-{high}" if high < 1 << 30 else f">= {low}"
 
 
-def _measured(folder: Path, meta: Mapping[str, Any]) -> bool:
-    """Whether the records are there that a table was made of."""
-    return all((folder / name.strip()).is_file() for name in str(meta["record"]).split(","))
+def _measured(folder: Path, tables_: Any) -> Iterator[Any]:
+    """The tables of a module of tables whose records are all in ``folder``."""
+    for path in sorted(tables_.FOLDER.glob("*.json")):
+        one = tables_.load(path)
+        records = str(one.meta["record"]).split(",")
+        if all((folder / name.strip()).is_file() for name in records):
+            yield one
 
 
 # --- LU -------------------------------------------------------------------------------------------
@@ -182,10 +186,7 @@ def _native(folder: Path, *, main: bool) -> str:
     parts = []
     try:
         library = _select.load()
-        for path in sorted(tables_.FOLDER.glob("*.json")):
-            one = tables_.load(path)
-            if not _measured(folder, one.meta):
-                continue
+        for one in _measured(folder, tables_):
             costs = one.costs(library)
             points = [p for p in one.points if p.op == regret.OP and NATIVE in p.ms]
             if main:
@@ -196,16 +197,10 @@ def _native(folder: Path, *, main: bool) -> str:
                 for facts in [regret.available_sets(one.lanes)[name]]
                 if not (main and "MAGMA" in name)
             }
-            if main:
-                cases = {
-                    shown: list(_main_cases(points, costs, facts, library))
-                    for shown, facts in sets.items()
-                }
-            else:
-                cases = {
-                    shown: list(_lu_cases(points, costs, facts, library))
-                    for shown, facts in sets.items()
-                }
+            of = _main_cases if main else _lu_cases
+            cases = {
+                shown: list(of(points, costs, facts, library)) for shown, facts in sets.items()
+            }
             parts.append(_gains(points) + "\n\n" + tables(cases) + _native_words(one, points, main))
     except Refused as error:
         raise UserError(f"the choice cannot be built here: {error}") from None
@@ -290,10 +285,7 @@ def _solve(folder: Path, *, main: bool) -> str:
     from aten_overrides.tables.lu_solve import table as tables_
 
     parts = []
-    for path in sorted(tables_.FOLDER.glob("*.json")):
-        one = tables_.load(path)
-        if not _measured(folder, one.meta):
-            continue
+    for one in _measured(folder, tables_):
         costs = libraries.costs_of(one)
         fitted = libraries.fit(costs)
         sets: dict[str, list[Case]] = {}
@@ -328,10 +320,7 @@ def eigh(folder: Path) -> str:
     from aten_overrides.tables.eigh import table as tables_
 
     parts = []
-    for path in sorted(tables_.FOLDER.glob("*.json")):
-        one = tables_.load(path)
-        if not _measured(folder, one.meta):
-            continue
+    for one in _measured(folder, tables_):
         fitted = fit.fit(one)
         cases: dict[str, list[Case]] = {}
         for (op, dtype), rows in fitted.items():
